@@ -1,0 +1,98 @@
+//! The closed set of what the scheduler is told, and the closed set of what it asks for.
+
+use crate::decision::Decision;
+use crate::ids::{AttemptId, RequestId, ResponseKey, WorkerId};
+use crate::place::PolicyConfig;
+use crate::pool::{FleetChange, Report};
+use crate::request::{Arrival, Failure, Refusal, RetryAfter, Usage};
+use crate::time::Nanos;
+use alloc::boxed::Box;
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A request came.
+    Arrive(Box<Arrival>),
+    /// The client is gone, or the caller gave the request up, at whatever stage.
+    Cancel(RequestId),
+    /// The worker took the attempt: a response head with success came back.
+    Accepted(AttemptId),
+    /// The first token of the answer came. Prefill is over.
+    FirstToken(AttemptId),
+    /// The answer (or the worker's own deterministic refusal, a 4xx) is complete.
+    Finished {
+        /// Which.
+        attempt: AttemptId,
+        /// What the engine said.
+        usage: Usage,
+        /// Whether the worker served it (2xx), or answered with a client error (4xx): a client
+        /// error neither warms a cache nor counts for or against the worker.
+        served: bool,
+    },
+    /// The attempt ended without an answer.
+    Failed {
+        /// Which.
+        attempt: AttemptId,
+        /// How.
+        failure: Failure,
+        /// No byte reached the client and the caller is willing to try another worker.
+        retry: bool,
+        /// The worker's own `Retry-After`.
+        retry_after: Option<RetryAfter>,
+    },
+    /// The worker gave out an id that later requests may continue.
+    Responded {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// The id.
+        response: ResponseKey,
+    },
+    /// A probe's or a scrape's result.
+    Report {
+        /// Of whom.
+        worker: WorkerId,
+        /// What.
+        report: Report,
+    },
+    /// Workers come, go, drain.
+    Fleet(FleetChange),
+    /// Switch the placement policy. State that the new one can use (residency, homes) is kept.
+    SetPolicy(PolicyConfig),
+    /// Nothing but the passing of time; due at `next_wake`.
+    Tick,
+}
+
+/// Something to be done by the caller.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Open this attempt now. Its lease is held until `Finished`, `Failed` or `Cancel` comes.
+    Dispatch(Box<Decision>),
+    /// Answer the client that it will not be served.
+    Refuse {
+        /// Which request; it is forgotten here.
+        request: RequestId,
+        /// Why.
+        refusal: Refusal,
+        /// When it may try again, where that is known.
+        retry_after: Option<RetryAfter>,
+    },
+    /// Abort this attempt (its worker was removed or its drain deadline passed). The caller still
+    /// owes `Failed` or `Cancel` for it.
+    Abort(AttemptId),
+    /// Call `handle(Tick)` at this time unless something else comes first.
+    Wake(Nanos),
+    /// A worker's availability changed; for logs and gauges.
+    Availability {
+        /// Who.
+        worker: WorkerId,
+        /// To what.
+        state: crate::pool::Availability,
+    },
+    /// A worker's cache began a new life: whatever it held is gone.
+    Epoch {
+        /// Who.
+        worker: WorkerId,
+        /// The number of its present life, from 0.
+        epoch: u32,
+    },
+}

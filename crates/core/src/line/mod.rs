@@ -1,0 +1,1 @@
+//! The line: requests that wait for a seat, first come first served, bounded.

@@ -1,0 +1,7 @@
+//! Prefixes: the chain of a prompt, and who is believed to hold how much of it.
+
+pub mod chain;
+pub mod index;
+
+pub use chain::ChainBuilder;
+pub use index::{Index, Matches};

@@ -1,0 +1,1 @@
+//! Scripted workers and raw clients for the scenarios in `tests/`.
