@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Serve conversations on real engines through the gateway and say what the engines found in their caches.
+#   run.sh                      short form: made conversations, every policy, zero errors expected
+#   DATA=DIR run.sh             recorded conversations from DIR (agentperf, tau-bench) instead
+# Environment: ENGINES ("llamacpp vllm"), LLAMACPP_REPLICAS (3), VLLM_REPLICAS (2), MAITRED (the binary; else built),
+# KEEP_ENGINES=1 leaves the replicas running; and what start_llamacpp.sh and start_vllm.sh read.
+set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+top="$(cd "$here/../.." && pwd)"
+source "$here/replicas.sh"
+if [ -z "${MAITRED:-}" ]; then
+  cargo build --locked --release --manifest-path "$top/Cargo.toml" -p maitred
+  MAITRED="${CARGO_TARGET_DIR:-$top/target}/release/maitred"
+fi
+ensure_tools
+if [ ! -e "$ENGINES_DIR/client/.ok" ]; then
+  say "installing the OpenAI client"
+  "$(find_python)" -m venv "$ENGINES_DIR/client"
+  uv_pip client openai==2.* zstandard==0.25.0
+  touch "$ENGINES_DIR/client/.ok"
+fi
+
+work="$(mktemp -d)"
+gateway_pid=""
+started=()
+finish() {
+  [ -z "$gateway_pid" ] || kill "$gateway_pid" 2>/dev/null || true
+  [ "${KEEP_ENGINES:-0}" = 1 ] || [ "${#started[@]}" = 0 ] || "$here/stop.sh" "${started[@]}" || true
+  rm -rf "$work"
+}
+trap finish EXIT
+
+status=0
+for engine in ${ENGINES:-llamacpp vllm}; do
+  case "$engine" in
+    llamacpp) replicas="${LLAMACPP_REPLICAS:-3}" ;;
+    vllm) replicas="${VLLM_REPLICAS:-2}" ;;
+    *) die "ENGINES names llamacpp, vllm or both" ;;
+  esac
+  started+=("$engine")
+  "$here/start_$engine.sh" "$replicas" > "$work/urls"
+  port="${GATEWAY_PORT:-8700}" admin="${ADMIN_PORT:-8701}"
+  {
+    printf 'listen: 127.0.0.1:%s\nadmin: 127.0.0.1:%s\nexpose: true\nrecords:\n  dir: %s\n' "$port" "$admin" "$work/records-$engine"
+    printf 'pools:\n  - name: default\n    model: tiny-llama\n    policy: session\n    workers:\n'
+    sed 's/^/      - /' "$work/urls"
+  } > "$work/$engine.yaml"
+  "$MAITRED" check "$work/$engine.yaml"
+  "$MAITRED" serve --config "$work/$engine.yaml" > "$work/$engine.log" 2>&1 &
+  gateway_pid=$!
+  end=$((SECONDS + 60))
+  until curl -fsS -o /dev/null --max-time 2 "http://127.0.0.1:$port/health" 2>/dev/null; do
+    kill -0 "$gateway_pid" 2>/dev/null || { cat "$work/$engine.log" >&2; die "the gateway ended"; }
+    [ "$SECONDS" -lt "$end" ] || { cat "$work/$engine.log" >&2; die "the gateway was not ready in 60 s"; }
+    sleep 0.2
+  done
+  echo "## $engine, $replicas replicas"
+  "$ENGINES_DIR/client/bin/python" "$here/converse.py" --gateway "http://127.0.0.1:$port" --admin "http://127.0.0.1:$admin" \
+    --model tiny-llama ${DATA:+--data "$DATA"} ${CONVERSE_ARGS:-} || { status=1; tail -n 20 "$work/$engine.log" >&2; }
+  kill "$gateway_pid"; wait "$gateway_pid" || true; gateway_pid=""
+done
+[ "$status" = 0 ] && echo "test-engines: passed" || echo "test-engines: failed"
+exit "$status"
