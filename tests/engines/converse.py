@@ -157,7 +157,7 @@ def main():
     parser.add_argument("--tau-sessions", type=int, default=24)
     parser.add_argument("--sessions", type=int, default=10, help="made sessions")
     parser.add_argument("--turns", type=int, default=12)
-    parser.add_argument("--budget", type=int, default=4500, help="bytes of the longest request")
+    parser.add_argument("--budget", type=int, default=4300, help="bytes of the longest request")
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--max-tokens", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
