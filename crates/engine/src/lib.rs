@@ -1,1 +1,7 @@
-//! engine
+//! What each engine kind can do and say: names of metrics, probes, resets.
+
+pub mod gauges;
+pub mod kind;
+
+pub use gauges::{EngineGauges, gauges};
+pub use kind::{EngineKind, Readiness};

@@ -1,0 +1,1 @@
+//! Headers by which known coding agents and front ends name their session.

@@ -1,0 +1,1 @@
+//! An iterative JSON cursor over borrowed bytes.
