@@ -1,1 +1,15 @@
-//! records
+//! Attempt records: what was decided, what was predicted, what came of it. One JSON line each.
+//!
+//! A record holds hashes, counts, names and timings, never prompt text. [`RecordSink::send`] moves a
+//! record to a writer thread and never blocks; what does not fit is counted as lost. [`read`]
+//! goes through the files again.
+
+mod attempt;
+mod name;
+mod read;
+mod sink;
+
+pub use attempt::{AttemptRecord, CandidateRecord, Outcome, SCHEMA, hex_u64, opt_hex_u64};
+pub use name::Name;
+pub use read::{Records, record_files};
+pub use sink::{RecordSink, SinkCounts, SinkError, SinkSettings};
