@@ -1,0 +1,1 @@
+//! Admin: the operators own listener.

@@ -1,0 +1,348 @@
+//! What can be set, with the gateway's defaults (a pool's scheduling defaults stand in
+//! [`maitred_core::scheduler::PoolConfig`]).
+
+use maitred_core::pool::Seats;
+use maitred_core::scheduler::PoolConfig;
+use maitred_engine::EngineKind;
+use maitred_records::SinkSettings;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// The whole configuration, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where operators connect; must be loopback unless `admin_token` is set.
+    pub admin: SocketAddr,
+    /// Bearer token of the admin API.
+    pub admin_token: Option<Secret>,
+    /// Hosts and address ranges at which workers may be registered through the admin API; empty:
+    /// any but link-local ones.
+    pub worker_allow: Vec<AllowRule>,
+    /// Threads of the data path; 0: one per core.
+    pub threads: usize,
+    /// Refuse request fields that nothing supports, by name.
+    pub strict: bool,
+    /// Bounds of requests and connections.
+    pub limits: Limits,
+    /// Bounds of waiting.
+    pub timeouts: Timeouts,
+    /// Whether a client that closes only its sending side still gets its answer; by default that
+    /// counts as gone.
+    pub tolerate_half_close: bool,
+    /// Peers whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<AllowRule>,
+    /// Origins that browsers may call from; `*`: any; empty: no CORS headers are sent.
+    pub cors_origins: Vec<String>,
+    /// Whether answers carry `x-maitred-*` headers (worker, policy, reason, cached tokens).
+    pub expose: bool,
+    /// Headers that name the session, in order, lower case.
+    pub session_headers: Vec<String>,
+    /// The header that names the scenario, lower case.
+    pub scenario_header: String,
+    /// Where attempt records go.
+    pub records: SinkSettings,
+    /// How long running requests may take to finish at shutdown.
+    pub shutdown_grace: Duration,
+    /// Seed of all random choices; None: drawn at start.
+    pub seed: Option<u64>,
+    /// The pools; never empty, names unique.
+    pub pools: Vec<PoolSettings>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8_080),
+            admin: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8_081),
+            admin_token: None,
+            worker_allow: Vec::new(),
+            threads: 0,
+            strict: false,
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            tolerate_half_close: false,
+            trusted_proxies: Vec::new(),
+            cors_origins: Vec::new(),
+            expose: true,
+            session_headers: vec!["x-session-id".to_owned()],
+            scenario_header: "x-scenario".to_owned(),
+            records: SinkSettings::default(),
+            shutdown_grace: Duration::from_secs(30),
+            seed: None,
+            pools: Vec::new(),
+        }
+    }
+}
+
+/// Bounds of requests and connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request body, decoded.
+    pub body_max_bytes: usize,
+    /// Bytes of a request's or an answer's head.
+    pub header_max_bytes: usize,
+    /// Header fields of a request or an answer.
+    pub headers_max: usize,
+    /// Client connections at once.
+    pub connections_max: usize,
+    /// Nesting of a JSON body.
+    pub json_depth_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_max_bytes: 64 << 20,
+            header_max_bytes: 64 << 10,
+            headers_max: 128,
+            connections_max: 65_536,
+            json_depth_max: 128,
+        }
+    }
+}
+
+/// Bounds of waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Connecting to a worker.
+    pub connect: Duration,
+    /// From sending a request to a worker to the head of its answer.
+    pub first_byte: Duration,
+    /// Silence within an answer.
+    pub idle: Duration,
+    /// The whole request.
+    pub total: Duration,
+    /// A client's request head.
+    pub header_read: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(3),
+            first_byte: Duration::from_secs(600),
+            idle: Duration::from_secs(120),
+            total: Duration::from_secs(3_600),
+            header_read: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A pool's settings.
+#[derive(Clone, Debug)]
+pub struct PoolSettings {
+    /// Its name: a metric label, a path in the admin API.
+    pub name: String,
+    /// The model it serves; None: whatever its workers list, the whole gateway's only pool.
+    pub model: Option<String>,
+    /// Other names by which clients may ask for `model` (or adapters of it that workers list).
+    pub aliases: Vec<String>,
+    /// Workers at start.
+    pub workers: Vec<WorkerSettings>,
+    /// Scheduling.
+    pub core: PoolConfig,
+    /// Health probes.
+    pub probe: ProbeSettings,
+    /// Scrapes of the workers' own metrics.
+    pub scrape: ScrapeSettings,
+    /// Whether client credentials go to the workers (default: they are removed).
+    pub pass_credentials: bool,
+    /// Whether each tenant has a cache scope of its own (default: tenants share).
+    pub isolate_tenants: bool,
+    /// Tokens of one block of a token prompt.
+    pub token_block: usize,
+    /// Engine of workers that do not say.
+    pub engine: EngineChoice,
+    /// Limits of workers that do not say.
+    pub seats: Seats,
+}
+
+impl PoolSettings {
+    /// A pool without workers, with every default.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            model: None,
+            aliases: Vec::new(),
+            workers: Vec::new(),
+            core: PoolConfig::default(),
+            probe: ProbeSettings::default(),
+            scrape: ScrapeSettings::default(),
+            pass_credentials: false,
+            isolate_tenants: false,
+            token_block: 16,
+            engine: EngineChoice::Auto,
+            seats: Seats::default(),
+        }
+    }
+}
+
+/// Which engine a worker runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// Found out from what it exports.
+    #[default]
+    Auto,
+    /// Set.
+    Kind(EngineKind),
+}
+
+/// Health probes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeSettings {
+    /// Between probes of a worker that is up.
+    pub interval: Duration,
+    /// Between probes of a worker that starts or is unhealthy.
+    pub interval_down: Duration,
+    /// Longest wait for an answer.
+    pub timeout: Duration,
+    /// The path; None: the engine kind's own.
+    pub path: Option<String>,
+}
+
+impl Default for ProbeSettings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(2),
+            interval_down: Duration::from_millis(250),
+            timeout: Duration::from_secs(5),
+            path: None,
+        }
+    }
+}
+
+/// Scrapes of the workers' own metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScrapeSettings {
+    /// Between scrapes; zero: none.
+    pub interval: Duration,
+    /// Longest wait for an answer.
+    pub timeout: Duration,
+}
+
+impl Default for ScrapeSettings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// One worker.
+#[derive(Clone, Debug)]
+pub struct WorkerSettings {
+    /// Its stable name (default: host and port, and the path where it has one): what rendezvous
+    /// hashing goes by, a metric label, a path in the admin API.
+    pub name: String,
+    /// Where it is.
+    pub url: WorkerUrl,
+    /// Its limits.
+    pub seats: Seats,
+    /// Its engine.
+    pub engine: EngineChoice,
+    /// The credential to send it.
+    pub api_key: Option<Secret>,
+    /// Models and adapters it serves; empty: what it lists itself.
+    pub models: Vec<String>,
+}
+
+/// The base URL of a worker: `http://host:port/path`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WorkerUrl {
+    /// Name or address (IPv6 without brackets).
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Path in front of every request's path; empty, or `/...` without a slash at the end.
+    pub base_path: String,
+}
+
+/// Something that must not be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the wire only.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+/// A host name, or a range of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllowRule {
+    /// This host name, exactly (lower case).
+    Host(String),
+    /// These addresses: the first `prefix` bits of `address`.
+    Range {
+        /// Base address.
+        address: IpAddr,
+        /// Bits that count.
+        prefix: u8,
+    },
+}
+
+impl AllowRule {
+    /// Whether the address is in the range (a host name contains none).
+    #[must_use]
+    pub fn contains(&self, peer: IpAddr) -> bool {
+        let Self::Range { address, prefix } = self else {
+            return false;
+        };
+        match (address, peer) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(*prefix)).unwrap_or(0);
+                u32::from(*a) & mask == u32::from(b) & mask
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(*prefix)).unwrap_or(0);
+                u128::from(*a) & mask == u128::from(b) & mask
+            }
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Display for AllowRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host(host) => f.write_str(host),
+            Self::Range { address, prefix } => write!(f, "{address}/{prefix}"),
+        }
+    }
+}
+
+impl WorkerUrl {
+    /// Host and port as in a `Host` header.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl std::fmt::Display for WorkerUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "http://{}{}", self.authority(), self.base_path)
+    }
+}

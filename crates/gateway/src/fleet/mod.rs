@@ -1,0 +1,1 @@
+//! Fleet: the task of each worker.

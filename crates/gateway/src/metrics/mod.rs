@@ -1,0 +1,224 @@
+//! Prometheus metrics, prefix `maitred_`. Every label is bounded: pools and workers by their
+//! configured names, routes by template, models by configured or discovered names (else `other`).
+//!
+//! Hot paths hold handles ([`PoolMetrics`], [`ModelMetrics`], [`WorkerMetrics`]) that were resolved
+//! once. Gauges of the schedulers' state are computed when somebody scrapes.
+
+mod gauges;
+mod pool;
+
+pub use gauges::WorkerRow;
+pub use pool::{CancelStage, ModelMetrics, PoolMetrics, WorkerMetrics};
+
+use gauges::Gauges;
+use maitred_records::{Name, SinkCounts};
+use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::Arc;
+
+/// Upper bounds of the time histograms, seconds: from a cache hit on a small model to a long
+/// agent answer.
+const TIME_BUCKETS: [f64; 16] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0,
+];
+
+/// `N` labels: names are fixed, values shared texts.
+pub(crate) type Labels<const N: usize> = [(&'static str, Arc<str>); N];
+
+#[derive(Clone)]
+pub(crate) struct TimeHistogram;
+
+impl MetricConstructor<Histogram> for TimeHistogram {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(TIME_BUCKETS)
+    }
+}
+
+pub(crate) type Times = Family<Labels<2>, Histogram, TimeHistogram>;
+
+/// The families that pools and workers take their handles from.
+#[derive(Clone)]
+pub(crate) struct Families {
+    pub(crate) requests: Family<Labels<4>, Counter>,
+    pub(crate) ttft: Times,
+    pub(crate) e2e: Times,
+    pub(crate) queue: Times,
+    pub(crate) prompt_tokens: Family<Labels<1>, Counter>,
+    pub(crate) output_tokens: Family<Labels<1>, Counter>,
+    pub(crate) cached_tokens: Family<Labels<1>, Counter>,
+    pub(crate) cached_unknown: Family<Labels<1>, Counter>,
+    pub(crate) predicted_cached_tokens: Family<Labels<1>, Counter>,
+    pub(crate) decisions: Family<Labels<3>, Counter>,
+    pub(crate) stale_decisions: Family<Labels<1>, Counter>,
+    pub(crate) retries: Family<Labels<2>, Counter>,
+    pub(crate) cancels: Family<Labels<2>, Counter>,
+    pub(crate) session_keys: Family<Labels<2>, Counter>,
+    pub(crate) upstream_failures: Family<Labels<3>, Counter>,
+    pub(crate) probe_failures: Family<Labels<2>, Counter>,
+    pub(crate) scrape_failures: Family<Labels<2>, Counter>,
+}
+
+impl Families {
+    fn register(r: &mut Registry) -> Self {
+        Self {
+            requests: family(r, "requests", "Requests by route and outcome"),
+            ttft: times(
+                r,
+                "time_to_first_token",
+                "From arrival to the first token; turn: first or follow_up",
+            ),
+            e2e: times(
+                r,
+                "request_duration",
+                "From arrival to the end of served requests",
+            ),
+            queue: times(r, "queue_wait", "From arrival to dispatch"),
+            prompt_tokens: family(r, "prompt_tokens", "Prompt tokens, as engines report them"),
+            output_tokens: family(r, "output_tokens", "Answer tokens, as engines report them"),
+            cached_tokens: family(
+                r,
+                "cached_tokens",
+                "Prompt tokens served from cache, as engines report them",
+            ),
+            cached_unknown: family(
+                r,
+                "cached_unknown",
+                "Served attempts whose engine did not say what was cached",
+            ),
+            predicted_cached_tokens: family(
+                r,
+                "predicted_cached_tokens",
+                "Prompt tokens that were believed to be cached where they were sent",
+            ),
+            decisions: family(r, "decisions", "Placement decisions by policy and reason"),
+            stale_decisions: family(
+                r,
+                "stale_decisions",
+                "Decisions without a fresh report of the chosen worker",
+            ),
+            retries: family(r, "retries", "Attempts made again, by the failure before"),
+            cancels: family(r, "cancels", "Requests whose client left, by stage"),
+            session_keys: family(r, "session_keys", "Requests by source of the session key"),
+            upstream_failures: family(r, "upstream_failures", "Failed attempts by worker"),
+            probe_failures: family(r, "probe_failures", "Failed health probes by worker"),
+            scrape_failures: family(r, "scrape_failures", "Failed metrics scrapes by worker"),
+        }
+    }
+}
+
+fn family<const N: usize>(r: &mut Registry, name: &str, help: &str) -> Family<Labels<N>, Counter> {
+    let family = Family::default();
+    r.register(name, help, family.clone());
+    family
+}
+
+fn times(r: &mut Registry, name: &str, help: &str) -> Times {
+    let family = Times::new_with_constructor(TimeHistogram);
+    r.register_with_unit(name, help, Unit::Seconds, family.clone());
+    family
+}
+
+/// All metrics of a gateway.
+pub struct Metrics {
+    registry: Registry,
+    families: Families,
+    gauges: Gauges,
+    unrouted: PoolMetrics,
+    connections: Gauge,
+    connections_refused: Counter,
+    /// One scrape at a time: gauges are emptied and filled again.
+    scrape: Mutex<()>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All families, empty.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("maitred");
+        let families = Families::register(&mut registry);
+        let gauges = Gauges::register(&mut registry);
+        let connections = Gauge::default();
+        registry.register(
+            "connections",
+            "Open client connections",
+            connections.clone(),
+        );
+        let connections_refused = Counter::default();
+        registry.register(
+            "connections_refused",
+            "Client connections closed at once: too many",
+            connections_refused.clone(),
+        );
+        Self {
+            unrouted: PoolMetrics::new(&families, "none"),
+            registry,
+            families,
+            gauges,
+            connections,
+            connections_refused,
+            scrape: Mutex::new(()),
+        }
+    }
+
+    /// The handles of a pool; ask once and keep them.
+    #[must_use]
+    pub fn pool(&self, name: &str) -> PoolMetrics {
+        PoolMetrics::new(&self.families, name)
+    }
+
+    /// The handles for requests that reach no pool (unknown model, bad body, unknown path).
+    #[must_use]
+    pub fn unrouted(&self) -> &PoolMetrics {
+        &self.unrouted
+    }
+
+    /// A client connected.
+    pub fn connection_opened(&self) {
+        self.connections.inc();
+    }
+
+    /// A client's connection ended.
+    pub fn connection_closed(&self) {
+        self.connections.dec();
+    }
+
+    /// A connection was closed at once because there are too many.
+    pub fn connection_refused(&self) {
+        self.connections_refused.inc();
+    }
+
+    /// The text exposition, with gauges filled from `pools` and `records`.
+    #[must_use]
+    pub fn render(&self, pools: &[PoolRow], records: SinkCounts) -> String {
+        let _one_at_a_time = self.scrape.lock();
+        self.gauges.fill(pools, records);
+        let mut text = String::with_capacity(16 << 10);
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// What a scrape needs to know of a pool.
+#[derive(Clone, Debug)]
+pub struct PoolRow {
+    /// Its name.
+    pub pool: Name,
+    /// Requests in the line.
+    pub line_len: usize,
+    /// Bytes of predicted residency.
+    pub index_bytes: usize,
+    /// Its workers.
+    pub workers: Vec<WorkerRow>,
+}
