@@ -1,0 +1,1 @@
+//! attempt: to be written.

@@ -1,0 +1,288 @@
+//! The scheduler at run time: the only place where its inputs get a time and its effects a receiver.
+
+use maitred_core::ids::{RequestId, WorkerId};
+use maitred_core::request::{Refusal, RetryAfter};
+use maitred_core::scheduler::WorkerView;
+use maitred_core::{Arrival, AttemptId, Decision, Effect, Input, Nanos, Scheduler};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// What became of a request's wish for a seat.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Open this attempt.
+    Dispatched(Box<Decision>),
+    /// It will not be served.
+    Refused {
+        /// Why.
+        refusal: Refusal,
+        /// When it may try again.
+        retry_after: Option<RetryAfter>,
+    },
+}
+
+/// A request's line to the scheduler: its verdict and its attempt's abort come here.
+#[derive(Debug, Default)]
+pub struct Ticket {
+    inner: Mutex<TicketState>,
+}
+
+#[derive(Debug, Default)]
+struct TicketState {
+    verdict: Option<Verdict>,
+    aborted: Option<u8>,
+    waker: Option<Waker>,
+}
+
+impl Ticket {
+    /// The next verdict.
+    pub async fn verdict(&self) -> Verdict {
+        poll_fn(|cx| {
+            let mut inner = self.inner.lock();
+            match inner.verdict.take() {
+                Some(verdict) => Poll::Ready(verdict),
+                None => {
+                    remember(&mut inner.waker, cx);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Ready once the attempt of this number is to be aborted.
+    pub fn poll_aborted(&self, number: u8, cx: &Context<'_>) -> Poll<()> {
+        let mut inner = self.inner.lock();
+        if inner.aborted == Some(number) {
+            return Poll::Ready(());
+        }
+        remember(&mut inner.waker, cx);
+        Poll::Pending
+    }
+
+    fn tell(&self, verdict: Verdict) -> Option<Waker> {
+        let mut inner = self.inner.lock();
+        inner.verdict = Some(verdict);
+        inner.waker.take()
+    }
+
+    fn abort(&self, number: u8) -> Option<Waker> {
+        let mut inner = self.inner.lock();
+        inner.aborted = Some(number);
+        inner.waker.take()
+    }
+}
+
+fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        _ => *place = Some(cx.waker().clone()),
+    }
+}
+
+struct State {
+    scheduler: Scheduler,
+    live: HashMap<RequestId, Arc<Ticket>>,
+    effects: Vec<Effect>,
+    /// When the timer is to call `Tick`, as last asked for.
+    wake: Option<Nanos>,
+}
+
+/// A pool's scheduler with its lock, its clock and those who wait for it.
+pub struct Driver {
+    pool: String,
+    origin: Instant,
+    state: Mutex<State>,
+    timer: Notify,
+}
+
+impl Driver {
+    /// Times are counted from `origin`.
+    #[must_use]
+    pub fn new(pool: &str, scheduler: Scheduler, origin: Instant) -> Self {
+        Self {
+            pool: pool.to_owned(),
+            origin,
+            state: Mutex::new(State {
+                scheduler,
+                live: HashMap::new(),
+                effects: Vec::new(),
+                wake: None,
+            }),
+            timer: Notify::new(),
+        }
+    }
+
+    /// Now, in the scheduler's time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        let nanos = self.origin.elapsed().as_nanos();
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// A request arrives. What becomes of it comes through the ticket; the caller owes `Cancel` for
+    /// it until it was refused, finished, or failed without retry.
+    pub fn arrive(&self, arrival: Box<Arrival>) -> Arc<Ticket> {
+        let ticket = Arc::new(Ticket::default());
+        let request = arrival.request;
+        self.run(Input::Arrive(arrival), |state| {
+            state.live.insert(request, Arc::clone(&ticket));
+        });
+        ticket
+    }
+
+    /// Anything else that happened.
+    pub fn handle(&self, input: Input) {
+        self.run(input, |_| {});
+    }
+
+    /// The last word about a request: `input`, after which it is not known any more.
+    pub fn close(&self, request: RequestId, input: Input) {
+        self.run(input, |state| {
+            state.live.remove(&request);
+        });
+    }
+
+    fn run(&self, input: Input, before: impl FnOnce(&mut State)) {
+        let mut wakers: Vec<Waker> = Vec::new();
+        {
+            let mut state = self.state.lock();
+            before(&mut state);
+            let mut effects = std::mem::take(&mut state.effects);
+            let now = self.now();
+            state.scheduler.handle(now, input, &mut effects);
+            for effect in effects.drain(..) {
+                if let Some(waker) = self.route(&mut state, effect) {
+                    wakers.push(waker);
+                }
+            }
+            state.effects = effects;
+        }
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    fn route(&self, state: &mut State, effect: Effect) -> Option<Waker> {
+        match effect {
+            Effect::Dispatch(decision) => {
+                let ticket = state.live.get(&decision.attempt.request)?;
+                ticket.tell(Verdict::Dispatched(decision))
+            }
+            Effect::Refuse {
+                request,
+                refusal,
+                retry_after,
+            } => {
+                let ticket = state.live.remove(&request)?;
+                ticket.tell(Verdict::Refused {
+                    refusal,
+                    retry_after,
+                })
+            }
+            Effect::Abort(AttemptId { request, number }) => state.live.get(&request)?.abort(number),
+            Effect::Wake(at) => {
+                if state.wake != Some(at) {
+                    state.wake = Some(at);
+                    self.timer.notify_one();
+                }
+                None
+            }
+            Effect::Availability {
+                worker,
+                state: availability,
+            } => {
+                tracing::info!(
+                    pool = %self.pool,
+                    slot = worker.slot,
+                    state = availability.as_str(),
+                    "worker changed"
+                );
+                None
+            }
+            Effect::Epoch { worker, epoch } => {
+                tracing::info!(pool = %self.pool, slot = worker.slot, epoch, "worker is cold");
+                None
+            }
+        }
+    }
+
+    /// Calls `Tick` when it is due, for ever. One such task per pool.
+    pub async fn keep_time(self: Arc<Self>) {
+        loop {
+            let due = self.state.lock().wake;
+            let Some(due) = due else {
+                self.timer.notified().await;
+                continue;
+            };
+            // A millisecond late rather than early: the timer's own grain.
+            let wait = due.since(self.now());
+            if wait.is_zero() {
+                self.state.lock().wake = None;
+                self.handle(Input::Tick);
+                self.rearm();
+                continue;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(wait + Duration::from_micros(100)) => {}
+                () = self.timer.notified() => {}
+            }
+        }
+    }
+
+    fn rearm(&self) {
+        let mut state = self.state.lock();
+        let next = state.scheduler.next_wake();
+        state.wake = match (state.wake, next) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if state.wake.is_some_and(|at| at <= self.now()) {
+            // Due again at once would spin; the next grain of the clock will do.
+            state.wake = Some(self.now() + Duration::from_millis(1));
+        }
+    }
+
+    /// The id that the next worker must have.
+    #[must_use]
+    pub fn next_worker_id(&self) -> WorkerId {
+        self.state.lock().scheduler.next_worker_id()
+    }
+
+    /// All workers.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerView> {
+        let state = self.state.lock();
+        state.scheduler.workers(self.now())
+    }
+
+    /// Reads the scheduler under its lock; keep it short.
+    pub fn read<R>(&self, read: impl FnOnce(&Scheduler) -> R) -> R {
+        read(&self.state.lock().scheduler)
+    }
+
+    /// Requests that arrived and have not ended.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.state.lock().live.len()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{Driver, Instant, Scheduler};
+    use maitred_core::scheduler::PoolConfig;
+
+    #[test]
+    fn starts_with_nobody() {
+        let scheduler = Scheduler::new(PoolConfig::default(), 1).unwrap();
+        let driver = Driver::new("p", scheduler, Instant::now());
+        assert_eq!(driver.live(), 0);
+    }
+}

@@ -1,0 +1,246 @@
+//! Which headers go from the client to the worker and back.
+
+use bytes::{BufMut, BytesMut};
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, EXPECT,
+    HOST, HeaderName, LOCATION, SERVER, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderValue, Method, Uri};
+
+/// A header's value as text, where it is ASCII.
+pub(crate) fn text_of(value: &HeaderValue) -> Option<&str> {
+    value.to_str().ok()
+}
+
+/// Headers that concern one connection only (RFC 9110 section 7.6.1).
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    *name == CONNECTION
+        || *name == TRANSFER_ENCODING
+        || *name == UPGRADE
+        || *name == TE
+        || *name == TRAILER
+        || *name == "keep-alive"
+        || *name == "proxy-connection"
+        || *name == "proxy-authenticate"
+        || *name == "proxy-authorization"
+}
+
+/// What `Connection` names goes no further either.
+fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(text_of)
+        .flat_map(|v| v.split(','))
+        .map(str::trim)
+        .filter(|name| !matches!(*name, "" | "close" | "keep-alive"))
+}
+
+fn is_credential(name: &HeaderName) -> bool {
+    *name == AUTHORIZATION || *name == "x-api-key" || *name == "api-key"
+}
+
+/// What a request to a worker is made of, beside the client's headers.
+pub(crate) struct Outbound<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) request_id: &'a HeaderValue,
+    pub(crate) traceparent: &'a HeaderValue,
+    /// The body's length; None: the request has none.
+    pub(crate) body_length: Option<usize>,
+    /// The body was decoded here: its coding is not sent on.
+    pub(crate) decoded: bool,
+    pub(crate) pass_credentials: bool,
+}
+
+/// The head of the request to a worker.
+pub(crate) fn request_head(
+    out: &Outbound<'_>,
+    authority: &str,
+    base_path: &str,
+    authorization: Option<&HeaderValue>,
+) -> BytesMut {
+    let mut head = BytesMut::with_capacity(512);
+    head.put_slice(out.method.as_str().as_bytes());
+    head.put_u8(b' ');
+    head.put_slice(base_path.as_bytes());
+    let target = out.uri.path_and_query().map_or("/", |p| p.as_str());
+    if !target.starts_with('/') {
+        head.put_u8(b'/');
+    }
+    head.put_slice(target.as_bytes());
+    head.put_slice(b" HTTP/1.1\r\nhost: ");
+    head.put_slice(authority.as_bytes());
+    head.put_slice(b"\r\n");
+    let has_named = out.headers.contains_key(CONNECTION);
+    for (name, value) in out.headers {
+        let named = has_named
+            && connection_names(out.headers).any(|n| n.eq_ignore_ascii_case(name.as_str()));
+        if !named && goes_up(name, out, authorization.is_some()) {
+            put(&mut head, name.as_str(), value);
+        }
+    }
+    if let Some(value) = authorization {
+        put(&mut head, "authorization", value);
+    }
+    put(&mut head, "x-request-id", out.request_id);
+    put(&mut head, "traceparent", out.traceparent);
+    if let Some(length) = out.body_length {
+        put(&mut head, "content-length", &HeaderValue::from(length));
+    }
+    head.put_slice(b"\r\n");
+    head
+}
+
+fn goes_up(name: &HeaderName, out: &Outbound<'_>, has_own: bool) -> bool {
+    if is_credential(name) {
+        return out.pass_credentials && !(has_own && *name == AUTHORIZATION);
+    }
+    !(is_hop_by_hop(name)
+        || *name == HOST
+        || *name == CONTENT_LENGTH
+        || *name == EXPECT
+        || *name == COOKIE
+        // The observer reads the answer: it has to come without a coding.
+        || *name == ACCEPT_ENCODING
+        || *name == "x-request-id"
+        || *name == "traceparent"
+        || (out.decoded && *name == CONTENT_ENCODING))
+}
+
+fn put(head: &mut BytesMut, name: &str, value: &HeaderValue) {
+    head.put_slice(name.as_bytes());
+    head.put_slice(b": ");
+    head.put_slice(value.as_bytes());
+    head.put_slice(b"\r\n");
+}
+
+/// Takes out of a worker's response headers what does not go to the client: connection matters,
+/// cookies, the engine's name, and places that only we can reach.
+pub(crate) fn clean_response(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> = connection_names(headers)
+            .filter_map(|n| n.parse().ok())
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    for name in [
+        CONNECTION,
+        TRANSFER_ENCODING,
+        UPGRADE,
+        TE,
+        TRAILER,
+        SERVER,
+        SET_COOKIE,
+    ] {
+        headers.remove(name);
+    }
+    for name in [
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authenticate",
+        "x-request-id",
+        "traceparent",
+    ] {
+        headers.remove(name);
+    }
+    let leaves =
+        |v: &HeaderValue| !v.as_bytes().starts_with(b"/") || v.as_bytes().starts_with(b"//");
+    if headers.get(LOCATION).is_some_and(leaves) {
+        headers.remove(LOCATION);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{Outbound, clean_response, request_head};
+    use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+
+    fn headers(list: &[(&str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in list {
+            map.append(
+                name.parse::<HeaderName>().unwrap(),
+                HeaderValue::from_str(value).unwrap(),
+            );
+        }
+        map
+    }
+
+    fn head(list: &[(&str, &str)], own: Option<&str>, pass: bool) -> String {
+        let uri: Uri = "/v1/messages?beta=true".parse().unwrap();
+        let out = Outbound {
+            method: &Method::POST,
+            uri: &uri,
+            headers: &headers(list),
+            request_id: &HeaderValue::from_static("r-1"),
+            traceparent: &HeaderValue::from_static("t-1"),
+            body_length: Some(2),
+            decoded: true,
+            pass_credentials: pass,
+        };
+        let own = own.map(|o| HeaderValue::from_str(o).unwrap());
+        let head = request_head(&out, "10.0.0.1:80", "/pre", own.as_ref());
+        String::from_utf8(head.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn only_end_to_end_headers_go_up() {
+        let text = head(
+            &[
+                ("host", "gw"),
+                ("connection", "x-a, close"),
+                ("x-a", "1"),
+                ("x-b", "2"),
+                ("expect", "100-continue"),
+                ("cookie", "c=1"),
+                ("content-encoding", "zstd"),
+                ("accept-encoding", "gzip"),
+                ("transfer-encoding", "chunked"),
+                ("x-request-id", "old"),
+            ],
+            None,
+            false,
+        );
+        assert_eq!(
+            text,
+            "POST /pre/v1/messages?beta=true HTTP/1.1\r\nhost: 10.0.0.1:80\r\nx-b: 2\r\n\
+             x-request-id: r-1\r\ntraceparent: t-1\r\ncontent-length: 2\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn credentials_stay_here_unless_asked() {
+        let sent = [
+            ("authorization", "Bearer gw-1"),
+            ("x-api-key", "gw-1"),
+            ("api-key", "gw-1"),
+        ];
+        assert!(!head(&sent, None, false).contains("gw-1"));
+        let own = head(&sent, Some("Bearer own"), false);
+        assert!(own.contains("authorization: Bearer own\r\n") && !own.contains("gw-1"));
+        assert!(head(&sent, None, true).contains("authorization: Bearer gw-1\r\n"));
+    }
+
+    #[test]
+    fn internal_places_and_cookies_stay_here() {
+        let mut map = headers(&[
+            ("server", "uvicorn"),
+            ("set-cookie", "a=1"),
+            ("location", "http://10.0.0.5:8000/x"),
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("x-engine", "kept"),
+        ]);
+        clean_response(&mut map);
+        assert_eq!(map.len(), 1);
+        assert_eq!(map["x-engine"], "kept");
+        let mut map = headers(&[("location", "/v1/files/1")]);
+        clean_response(&mut map);
+        assert_eq!(map.len(), 1);
+    }
+}

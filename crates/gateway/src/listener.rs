@@ -1,0 +1,1 @@
+//! listener: to be written.

@@ -1,0 +1,132 @@
+//! A worker's address and the connections to it.
+
+mod conn;
+mod framing;
+
+pub(crate) use conn::{Conn, ExchangeError, Head};
+pub(crate) use framing::{Framing, FramingError, Step};
+
+use crate::config::{WorkerSettings, WorkerUrl};
+use crate::metrics::WorkerMetrics;
+use crate::pool::IdleSettings;
+use http::HeaderValue;
+use maitred_core::ids::WorkerId;
+use maitred_records::Name;
+use parking_lot::{Mutex, RwLock};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// A worker as the shell knows it: one life of a name, never reused.
+pub struct Upstream {
+    /// The scheduler's id.
+    pub id: WorkerId,
+    /// Its name in logs, records, metrics and error texts.
+    pub name: String,
+    /// The same, as records share it.
+    pub shared_name: Name,
+    /// Where it is.
+    pub url: WorkerUrl,
+    /// `host:port` as the `Host` header has it.
+    pub authority: String,
+    /// Its counters.
+    pub metrics: WorkerMetrics,
+    /// `Authorization` of requests to it.
+    pub authorization: Option<HeaderValue>,
+    /// Models and adapters that it lists beside the pool's own.
+    pub listed: RwLock<Vec<String>>,
+    settings: IdleSettings,
+    /// Idle connections, one stack per thread: a socket belongs to its thread's reactor.
+    idle: Box<[Mutex<VecDeque<Conn>>]>,
+    started: Instant,
+    /// Milliseconds since `started` at which life was last reported.
+    life: AtomicU64,
+}
+
+impl Upstream {
+    /// The worker of these settings; `shards` threads will open connections to it. None: its
+    /// credential has characters that a header can not hold.
+    #[must_use]
+    pub fn new(
+        id: WorkerId,
+        settings: &WorkerSettings,
+        metrics: WorkerMetrics,
+        idle: IdleSettings,
+        shards: usize,
+    ) -> Option<Self> {
+        let authorization = match &settings.api_key {
+            Some(key) => {
+                let mut value = HeaderValue::from_str(&format!("Bearer {}", key.reveal())).ok()?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+            None => None,
+        };
+        Some(Self {
+            id,
+            name: settings.name.clone(),
+            shared_name: Name::from(settings.name.as_str()),
+            url: settings.url.clone(),
+            authority: settings.url.authority(),
+            metrics,
+            authorization,
+            listed: RwLock::new(settings.models.clone()),
+            settings: idle,
+            idle: (0..shards.max(1)).map(|_| Mutex::default()).collect(),
+            started: Instant::now(),
+            life: AtomicU64::new(0),
+        })
+    }
+
+    /// The most recently used idle connection of this thread that is still open.
+    pub(crate) fn take_idle(&self, shard: usize) -> Option<Conn> {
+        let mut idle = self.idle.get(shard)?.lock();
+        while let Some(mut conn) = idle.pop_back() {
+            if conn.idle_for() < self.settings.timeout && conn.is_open() {
+                return Some(conn);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection whose answer was read to its end.
+    pub(crate) fn give_back(&self, shard: usize, mut conn: Conn) {
+        let Some(place) = self.idle.get(shard) else {
+            return;
+        };
+        conn.rest();
+        let mut idle = place.lock();
+        if idle.len() >= self.settings.connections_max {
+            idle.pop_front();
+        }
+        if self.settings.connections_max > 0 {
+            idle.push_back(conn);
+        }
+    }
+
+    /// Closes what has been idle for too long on this thread.
+    pub(crate) fn sweep(&self, shard: usize) {
+        let Some(place) = self.idle.get(shard) else {
+            return;
+        };
+        let mut idle = place.lock();
+        while idle
+            .front()
+            .is_some_and(|c| c.idle_for() >= self.settings.timeout)
+        {
+            idle.pop_front();
+        }
+    }
+
+    /// Whether a sign of life is worth a report now: at most one a second.
+    pub(crate) fn life_due(&self) -> bool {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let last = self.life.load(Ordering::Relaxed);
+        if now < last.saturating_add(1_000) {
+            return false;
+        }
+        self.life
+            .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+}
