@@ -1,1 +1,172 @@
-fn main() {}
+//! `make bench`: CPU time, added latency and memory of the gateway, beside nginx and a direct
+//! connection, in one run.
+//!
+//! The load is closed-loop (16 keep-alive connections), bounded by a number of requests, and
+//! given to each target in turn in interleaved rounds; every figure is the median over rounds and
+//! every ratio is taken within a round. The CPU time is that of the proxy's process alone, so
+//! load and engines may share the machine with it. Engines answer at once.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bodies;
+mod cases;
+mod load;
+mod process;
+mod report;
+mod targets;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cases::{CASES, Source};
+use report::Report;
+use targets::Target;
+
+const USAGE: &str = "\
+maitred-bench [--maitred PATH] [--policy NAME] [--rounds N] [--scale F] [--case TEXT]
+              [--rival NAME=URL=PID]... [--markdown FILE] [--no-latency] [--no-memory]
+
+  --maitred PATH   the binary to measure (default: beside this one)
+  --policy NAME    its placement policy (default: cache_aware)
+  --rounds N       rounds of each case (default: 5)
+  --scale F        multiplies the number of requests (default: 1)
+  --case TEXT      only cases whose name contains TEXT
+  --rival ...      another router, already serving the engines named by --engine-port
+  --engine-port N  first of the four engine ports (default: free ones)
+  --markdown FILE  also writes the tables to FILE
+  --no-latency, --no-memory   leave these out
+";
+
+#[derive(Debug)]
+struct Options {
+    maitred: PathBuf,
+    policy: String,
+    rounds: usize,
+    scale: f64,
+    case: String,
+    rivals: Vec<Target>,
+    engine_port: Option<u16>,
+    markdown: Option<PathBuf>,
+    latency: bool,
+    memory: bool,
+}
+
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut options = Options {
+        maitred: own.with_file_name("maitred"),
+        policy: "cache_aware".to_owned(),
+        rounds: 5,
+        scale: 1.0,
+        case: String::new(),
+        rivals: Vec::new(),
+        engine_port: None,
+        markdown: None,
+        latency: true,
+        memory: true,
+    };
+    while let Some(name) = arguments.next() {
+        let mut value = || {
+            arguments
+                .next()
+                .ok_or(format!("{name}: a value is missing"))
+        };
+        let wrong = |text: &str| format!("{name} {text}: not a number");
+        match name.as_str() {
+            "--maitred" => options.maitred = value()?.into(),
+            "--policy" => options.policy = value()?,
+            "--rounds" => {
+                let text = value()?;
+                options.rounds = text.parse().map_err(|_| wrong(&text))?;
+            }
+            "--scale" => {
+                let text = value()?;
+                options.scale = text.parse().map_err(|_| wrong(&text))?;
+            }
+            "--case" => options.case = value()?,
+            "--rival" => options.rivals.push(targets::rival(&value()?)?),
+            "--engine-port" => {
+                let text = value()?;
+                options.engine_port = Some(text.parse().map_err(|_| wrong(&text))?);
+            }
+            "--markdown" => options.markdown = Some(value()?.into()),
+            "--no-latency" => options.latency = false,
+            "--no-memory" => options.memory = false,
+            _ => return Err(format!("{name}: unknown\n{USAGE}")),
+        }
+    }
+    Ok(options)
+}
+
+fn main() -> ExitCode {
+    let outcome = options(std::env::args().skip(1)).and_then(|options| bench(&options));
+    match outcome {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(missed) => {
+            eprintln!("{missed} target(s) missed");
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            eprintln!("maitred-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures everything; returns how many targets were missed.
+fn bench(options: &Options) -> Result<usize, String> {
+    let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let dir = dir.path();
+    let mut source = Source::default();
+    let mut report = Report::default();
+
+    let (_engines, engines) = targets::engines(&options.maitred, options.engine_port, dir)?;
+    let nginx = targets::nginx(&engines, dir)?;
+    if nginx.is_none() {
+        report.line("nginx is not installed: its rows and all ratios are skipped.\n");
+    }
+    let (gateway, maitred) = targets::maitred(&options.maitred, &options.policy, &engines, dir)?;
+    let direct = Target {
+        name: "direct".to_owned(),
+        addr: engines[0],
+        pid: None,
+    };
+    let mut all = vec![direct];
+    all.extend(nginx.as_ref().map(|(_, target)| target.clone()));
+    all.push(maitred);
+    all.extend(options.rivals.iter().cloned());
+
+    report.cpu_head();
+    for case in CASES
+        .iter()
+        .filter(|case| case.name.contains(&options.case))
+    {
+        eprintln!("{}: {} rounds of {}", case.name, options.rounds, case.count);
+        let samples = source.closed_loop(case, options.scale, options.rounds, &all)?;
+        report.cpu_rows(case, &all, &samples);
+    }
+    if options.latency {
+        eprintln!("latency at a low rate");
+        let samples = source.paced(options.scale, options.rounds, &all)?;
+        report.latency(&all, &samples);
+    }
+    drop(gateway);
+    if options.memory {
+        eprintln!("memory");
+        let (_gateway, fresh) = targets::maitred(&options.maitred, &options.policy, &engines, dir)?;
+        let count = (100_000.0 * options.scale) as usize;
+        let growth = source.memory(count, &fresh)?;
+        report.memory(count, &growth);
+    }
+    report.line(&format!(
+        "\n{} engines that answer at once, policy {}, records on; medians of {} interleaved rounds; \
+         ratios within rounds; CPU time of the proxy's process only.",
+        engines.len(),
+        options.policy,
+        options.rounds
+    ));
+    println!("{}", report.text());
+    if let Some(path) = &options.markdown {
+        std::fs::write(path, report.text()).map_err(|error| format!("{path:?}: {error}"))?;
+    }
+    Ok(report.missed())
+}

@@ -1,0 +1,206 @@
+//! The cases of the bench and how one is measured.
+
+use std::time::Duration;
+
+use crate::bodies::{Shape, Talk, generate};
+use crate::load::{Pace, drive};
+use crate::process::{cpu_time, resident};
+use crate::targets::Target;
+
+/// Connections of the closed loop.
+const CONNECTIONS: usize = 16;
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) shape: Shape,
+    /// Requests of each round and target.
+    pub(crate) count: usize,
+    /// Distinct bodies held in memory; each use makes its text distinct anew.
+    bodies: usize,
+    /// Most CPU time per request, as a multiple of nginx's in the same round.
+    pub(crate) ratio_most: f64,
+}
+
+const fn chat(size: usize) -> Shape {
+    Shape {
+        size,
+        max_tokens: 1,
+        stream: false,
+    }
+}
+
+/// The cases with the targets of CPU time.
+pub(crate) const CASES: [Case; 4] = [
+    Case {
+        name: "1 KiB chat",
+        shape: chat(1024),
+        count: 20_000,
+        bodies: 20_000,
+        ratio_most: 2.2,
+    },
+    Case {
+        name: "32 KiB chat",
+        shape: chat(32 << 10),
+        count: 10_000,
+        bodies: 2_000,
+        ratio_most: 3.0,
+    },
+    Case {
+        name: "256 KiB chat",
+        shape: chat(256 << 10),
+        count: 2_000,
+        bodies: 256,
+        ratio_most: 2.5,
+    },
+    Case {
+        name: "stream of 64 chunks",
+        shape: Shape {
+            size: 1024,
+            max_tokens: 64,
+            stream: true,
+        },
+        count: 4_000,
+        bodies: 4_000,
+        ratio_most: 1.5,
+    },
+];
+
+/// What one round of one target gave.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// CPU time of the proxy per request in milliseconds; none for the engines themselves.
+    pub(crate) cpu_ms: Option<f64>,
+    /// Median of the whole time in milliseconds.
+    pub(crate) p50_ms: f64,
+    /// Requests per second.
+    pub(crate) rate: f64,
+    /// Chunks per answer.
+    pub(crate) chunks: f64,
+}
+
+/// All samples of a case: `samples[target][round]`.
+pub(crate) type Samples = Vec<Vec<Sample>>;
+
+/// The load of this bench: bodies and the numbers that make their texts distinct.
+#[derive(Debug, Default)]
+pub(crate) struct Source {
+    nonce: u64,
+}
+
+impl Source {
+    /// CPU time per request under a closed loop, in rounds that take the targets in turn.
+    pub(crate) fn closed_loop(
+        &mut self,
+        case: &Case,
+        scale: f64,
+        rounds: usize,
+        targets: &[Target],
+    ) -> Result<Samples, String> {
+        let count = scaled(case.count, scale);
+        let mut talks = generate(
+            case.shape,
+            scaled(case.bodies, scale),
+            1 + case.count as u64,
+        );
+        let mut samples: Samples = vec![Vec::new(); targets.len()];
+        let warmth = Pace {
+            connections: CONNECTIONS,
+            count: count / 10 + 1,
+            rate: None,
+        };
+        for target in targets {
+            self.load(target, &mut talks, warmth)?;
+        }
+        let pace = Pace { count, ..warmth };
+        for round in 0..rounds {
+            for step in 0..targets.len() {
+                // Each round starts with another target, so that no place in the order is favoured.
+                let index = (round + step) % targets.len();
+                samples[index].push(self.load(&targets[index], &mut talks, pace)?);
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Latency at a low fixed rate on one connection, in rounds that take the targets in turn.
+    pub(crate) fn paced(
+        &mut self,
+        scale: f64,
+        rounds: usize,
+        targets: &[Target],
+    ) -> Result<Samples, String> {
+        let mut talks = generate(CASES[0].shape, 1_000, 77);
+        let mut samples: Samples = vec![Vec::new(); targets.len()];
+        let pace = Pace {
+            connections: 1,
+            count: scaled(400, scale),
+            rate: Some(100.0),
+        };
+        for round in 0..rounds {
+            for step in 0..targets.len() {
+                let index = (round + step) % targets.len();
+                samples[index].push(self.load(&targets[index], &mut talks, pace)?);
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Growth of resident memory in bytes over `count` distinct prompts of 1 KiB.
+    pub(crate) fn memory(&mut self, count: usize, target: &Target) -> Result<Growth, String> {
+        let pid = target.pid.ok_or("no process")?;
+        let before = resident(pid)?;
+        let mut talks = generate(CASES[0].shape, 20_000, 99);
+        let pace = Pace {
+            connections: CONNECTIONS,
+            count: count / 4,
+            rate: None,
+        };
+        let mut steps = Vec::new();
+        for _ in 0..4 {
+            self.load(target, &mut talks, pace)?;
+            steps.push(resident(pid)?.saturating_sub(before));
+        }
+        Ok(Growth { before, steps })
+    }
+
+    fn load(
+        &mut self,
+        target: &Target,
+        talks: &mut Vec<Talk>,
+        pace: Pace,
+    ) -> Result<Sample, String> {
+        let cpu = |target: &Target| target.pid.map(cpu_time).transpose();
+        let before = cpu(target)?;
+        let run = drive(target.addr, talks, pace, &mut self.nonce)?;
+        let after = cpu(target)?;
+        if run.other > 0 {
+            return Err(format!(
+                "{}: {} of {} not 200",
+                target.name, run.other, pace.count
+            ));
+        }
+        let per_request = |spent: Duration| spent.as_secs_f64() * 1e3 / run.ok as f64;
+        let spent = before
+            .zip(after)
+            .map(|(before, after)| after.saturating_sub(before));
+        Ok(Sample {
+            cpu_ms: spent.map(per_request),
+            p50_ms: run.latency_ms(0.5),
+            rate: run.ok as f64 / run.wall.as_secs_f64(),
+            chunks: run.chunks as f64 / run.ok as f64,
+        })
+    }
+}
+
+/// Resident memory before and its growth after each quarter of the requests.
+#[derive(Debug)]
+pub(crate) struct Growth {
+    pub(crate) before: u64,
+    pub(crate) steps: Vec<u64>,
+}
+
+fn scaled(count: usize, scale: f64) -> usize {
+    ((count as f64 * scale) as usize).max(CONNECTIONS)
+}
