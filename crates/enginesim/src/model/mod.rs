@@ -6,11 +6,13 @@
 //! (see [`Config::step_ns`]). The defaults are a round middle of what 8B-class models do on one accelerator.
 
 mod engine;
+mod job;
 mod kv;
 #[cfg(test)]
 mod tests;
 
-pub use engine::{Engine, Event, Job, Metrics, SubmitError, Usage};
+pub use engine::Engine;
+pub use job::{Event, Job, Metrics, SubmitError, Usage};
 pub use kv::KvCache;
 
 /// Constants of the modelled engine. All times are nanoseconds.

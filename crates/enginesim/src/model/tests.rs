@@ -228,8 +228,11 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 1..60)
 }
 
+/// What happened, prompt and reply of each job taken, and the jobs cancelled.
+type Played = (Vec<Event>, BTreeMap<u64, (usize, usize)>, Vec<u64>);
+
 /// Plays `acts`, then runs dry; `late` leaves out the calls between the acts that change nothing.
-fn play(acts: &[Act], late: bool) -> (Vec<Event>, BTreeMap<u64, (usize, usize)>, Vec<u64>) {
+fn play(acts: &[Act], late: bool) -> Played {
     let config = Config {
         kv_tokens: 192,
         slots: 4,
