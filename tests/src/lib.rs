@@ -14,6 +14,7 @@ mod client;
 mod gate;
 mod http1;
 mod script;
+mod talk;
 mod worker;
 
 use std::future::Future;
