@@ -1,10 +1,26 @@
 //! The configuration: one YAML file, or flags for the simple case.
 //!
 //! [`check`] turns text into a [`Config`] or into [`Problem`]s that point at line and field.
+//! It is a pure function: nothing is read, resolved or connected to.
 
+mod flags;
+mod pools;
+mod problem;
+mod read;
 mod settings;
+mod show;
+mod tree;
+mod values;
 
+pub use flags::Flags;
+pub(crate) use pools::{parse_engine, policy_from_json};
+pub use problem::Problem;
+pub use read::check;
 pub use settings::{
-    AllowRule, Config, EngineChoice, Limits, PoolSettings, ProbeSettings, ScrapeSettings, Secret,
-    Timeouts, WorkerSettings, WorkerUrl,
+    AllowRule, Config, DEFAULT_POLICY, EngineChoice, Limits, PoolSettings, ProbeSettings,
+    ScrapeSettings, Secret, Timeouts, WorkerSettings, WorkerUrl,
 };
+pub(crate) use values::{parse_allow_rule, valid_name};
+
+#[cfg(test)]
+mod tests;

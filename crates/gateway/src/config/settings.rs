@@ -1,12 +1,16 @@
 //! What can be set, with the gateway's defaults (a pool's scheduling defaults stand in
 //! [`maitred_core::scheduler::PoolConfig`]).
 
+use maitred_core::place::PolicyConfig;
 use maitred_core::pool::Seats;
 use maitred_core::scheduler::PoolConfig;
 use maitred_engine::EngineKind;
 use maitred_records::SinkSettings;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
+
+/// The placement policy of a pool that names none.
+pub const DEFAULT_POLICY: &str = "session";
 
 /// The whole configuration, checked.
 #[derive(Clone, Debug)]
@@ -137,8 +141,11 @@ pub struct PoolSettings {
     pub name: String,
     /// The model it serves; None: whatever its workers list, the whole gateway's only pool.
     pub model: Option<String>,
-    /// Other names by which clients may ask for `model` (or adapters of it that workers list).
+    /// Other names by which clients may ask for `model`.
     pub aliases: Vec<String>,
+    /// The name that workers know the model by: a request under another configured name is
+    /// forwarded under this one. Set to `model` where there are aliases and nothing else is said.
+    pub upstream_model: Option<String>,
     /// Workers at start.
     pub workers: Vec<WorkerSettings>,
     /// Scheduling.
@@ -149,6 +156,8 @@ pub struct PoolSettings {
     pub scrape: ScrapeSettings,
     /// Whether client credentials go to the workers (default: they are removed).
     pub pass_credentials: bool,
+    /// The credential to send to workers that have none of their own.
+    pub api_key: Option<Secret>,
     /// Whether each tenant has a cache scope of its own (default: tenants share).
     pub isolate_tenants: bool,
     /// Tokens of one block of a token prompt.
@@ -163,20 +172,43 @@ impl PoolSettings {
     /// A pool without workers, with every default.
     #[must_use]
     pub fn named(name: &str) -> Self {
+        let mut core = PoolConfig::default();
+        if let Ok(policy) = PolicyConfig::named(DEFAULT_POLICY) {
+            core.policy = policy;
+        }
         Self {
             name: name.to_owned(),
             model: None,
             aliases: Vec::new(),
+            upstream_model: None,
             workers: Vec::new(),
-            core: PoolConfig::default(),
+            core,
             probe: ProbeSettings::default(),
             scrape: ScrapeSettings::default(),
             pass_credentials: false,
+            api_key: None,
             isolate_tenants: false,
             token_block: 16,
             engine: EngineChoice::Auto,
             seats: Seats::default(),
         }
+    }
+
+    /// A worker at this address with the pool's defaults, named after the address.
+    ///
+    /// # Errors
+    /// What is wrong with the URL.
+    pub fn worker(&self, url: &str) -> Result<WorkerSettings, &'static str> {
+        let url = WorkerUrl::parse(url)?;
+        Ok(WorkerSettings {
+            name: format!("{}{}", url.authority(), url.base_path),
+            url,
+            seats: self.seats,
+            engine: self.engine,
+            api_key: self.api_key.clone(),
+            models: Vec::new(),
+            assume_ready: false,
+        })
     }
 }
 
@@ -248,6 +280,8 @@ pub struct WorkerSettings {
     pub api_key: Option<Secret>,
     /// Models and adapters it serves; empty: what it lists itself.
     pub models: Vec<String>,
+    /// Whether it gets work before its first good probe.
+    pub assume_ready: bool,
 }
 
 /// The base URL of a worker: `http://host:port/path`.
@@ -330,6 +364,45 @@ impl std::fmt::Display for AllowRule {
 }
 
 impl WorkerUrl {
+    /// Reads `http://host:port/path`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(url: &str) -> Result<Self, &'static str> {
+        const FORM: &str = "must be a URL of the form http://host:port";
+        let uri: http::Uri = url.trim().parse().map_err(|_| FORM)?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => {
+                return Err("must begin with http:// (https to workers is not supported)");
+            }
+            _ => return Err(FORM),
+        }
+        let authority = uri.authority().ok_or(FORM)?;
+        if uri.query().is_some() || authority.as_str().contains('@') {
+            return Err("must have no query and no credentials in it");
+        }
+        let host = authority.host();
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|h| h.strip_suffix(']'))
+            .unwrap_or(host);
+        let port = match authority.port_u16() {
+            Some(0) => return Err("must have a port from 1 to 65535"),
+            Some(port) => port,
+            None if authority.port().is_some() => return Err(FORM),
+            None => 80,
+        };
+        if bare.is_empty() {
+            return Err(FORM);
+        }
+        Ok(Self {
+            host: bare.to_ascii_lowercase(),
+            port,
+            base_path: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+
     /// Host and port as in a `Host` header.
     #[must_use]
     pub fn authority(&self) -> String {

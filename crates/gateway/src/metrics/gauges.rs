@@ -123,10 +123,7 @@ impl Gauges {
 
     fn fill_worker(&self, pool: &Arc<str>, row: &WorkerRow) {
         let worker: Arc<str> = Arc::from(row.name.as_str());
-        let labels = [
-            ("pool", Arc::clone(pool)),
-            ("worker", Arc::clone(&worker)),
-        ];
+        let labels = [("pool", Arc::clone(pool)), ("worker", Arc::clone(&worker))];
         let view = &row.view;
         set(&self.running, &labels, u64::from(view.running));
         set(&self.prefill, &labels, view.prefill_tokens);

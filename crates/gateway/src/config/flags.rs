@@ -1,0 +1,117 @@
+//! The simple case: one pool, from flags.
+
+use super::pools::unknown_policy;
+use super::problem::Problem;
+use super::settings::{Config, PoolSettings};
+use maitred_core::place::PolicyConfig;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What `maitred serve` takes on its command line. Each flag that is set overrides the file.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    /// `--listen`.
+    pub listen: Option<SocketAddr>,
+    /// `--admin`.
+    pub admin: Option<SocketAddr>,
+    /// `--worker`, any number of times: URLs of the one pool.
+    pub workers: Vec<String>,
+    /// `--policy`.
+    pub policy: Option<String>,
+    /// `--model`.
+    pub model: Option<String>,
+    /// `--records`.
+    pub records: Option<PathBuf>,
+    /// `--threads`.
+    pub threads: Option<usize>,
+}
+
+impl Flags {
+    /// The configuration that the file (if there is one) and the flags give together.
+    ///
+    /// # Errors
+    /// Every flag that is wrong or contradicts the file.
+    pub fn apply(&self, file: Option<Config>) -> Result<Config, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let from_file = file.is_some();
+        let mut config = file.unwrap_or_default();
+        if let Some(listen) = self.listen {
+            config.listen = listen;
+        }
+        if let Some(admin) = self.admin {
+            config.admin = admin;
+        }
+        if !config.admin.ip().is_loopback() && config.admin_token.is_none() {
+            problems.push(problem(
+                "--admin",
+                "must be a loopback address unless `admin_token` is set in the file",
+            ));
+        }
+        if let Some(threads) = self.threads {
+            config.threads = threads;
+        }
+        if let Some(dir) = &self.records {
+            config.records.dir = Some(dir.clone());
+        }
+        if from_file {
+            for (flag, given) in [
+                ("--worker", !self.workers.is_empty()),
+                ("--model", self.model.is_some()),
+            ] {
+                if given {
+                    problems.push(problem(flag, "belongs into the file where there is one"));
+                }
+            }
+        } else {
+            config.pools = vec![self.pool(&mut problems)];
+        }
+        self.apply_policy(&mut config, &mut problems);
+        if problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn pool(&self, problems: &mut Vec<Problem>) -> PoolSettings {
+        let mut pool = PoolSettings::named("default");
+        pool.model.clone_from(&self.model);
+        for url in &self.workers {
+            match pool.worker(url) {
+                Ok(worker) => {
+                    let name = &worker.name;
+                    if pool.workers.iter().any(|w| w.name == *name) {
+                        problems.push(problem("--worker", format!("`{url}` is there already")));
+                    } else {
+                        pool.workers.push(worker);
+                    }
+                }
+                Err(error) => problems.push(problem("--worker", format!("`{url}`: {error}"))),
+            }
+        }
+        pool
+    }
+
+    fn apply_policy(&self, config: &mut Config, problems: &mut Vec<Problem>) {
+        let Some(name) = &self.policy else {
+            return;
+        };
+        match PolicyConfig::named(name) {
+            Ok(policy) => {
+                for pool in &mut config.pools {
+                    pool.core.policy = policy.clone();
+                }
+            }
+            Err(_) => problems.push(problem("--policy", unknown_policy(name))),
+        }
+    }
+}
+
+fn problem(flag: &str, message: impl Into<String>) -> Problem {
+    Problem {
+        line: 0,
+        column: 0,
+        field: flag.to_owned(),
+        message: message.into(),
+    }
+}
