@@ -2,6 +2,8 @@
 
 pub mod chain;
 pub mod index;
+mod matches;
 
 pub use chain::ChainBuilder;
-pub use index::{Index, Matches};
+pub use index::Index;
+pub use matches::Matches;
