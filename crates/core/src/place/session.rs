@@ -1,0 +1,269 @@
+//! `session`: the hash of the conversation says where it sits, within bounds of load.
+//!
+//! A conversation without a home goes down the rendezvous order of its key (Thaler and Ravishankar
+//! 1998) and takes the first worker that is within its bounds, so that routers with the same
+//! members agree without talking, a new worker takes about 1/(n+1) of the conversations, and a
+//! removed one gives up only its own. Three bounds, all over the candidates:
+//! - requests: `running + 1 <= max(ceil(bound x mean), floor)` (see `bound.rs`);
+//! - tokens: `load <= bound x mean load + floor x (this prompt + 128)`;
+//! - conversations: `sessions + 1 <= max(floor(bound x mean), ceil(mean), session_floor)`.
+//!
+//! A conversation with a home stays there, because a move loses its cache, until the home has more
+//! than `escape x (mean of the others) + floor` requests, or that many times the load of the
+//! others and `floor` prompts of its own size. Then it goes down the same order, and where it
+//! settles is its new home: it does not bounce back. The home is corrected by what is known of the
+//! cache: from turn 2 on, a worker that holds at least half of the prompt, and more than the home
+//! does, is where this conversation really sat (its client changed its key, its home restarted, or
+//! its key is that of a common opening).
+//!
+//! Where there is little to lose, at a first turn of which the home holds less than half, and
+//! always at a first turn whose key was derived from its content, the tighter bounds of a new
+//! conversation hold: many one-shots with one opening spread.
+//!
+//! Source: consistent hashing with bounded loads (see `bound.rs`); the rest is ours.
+//! Defaults: `bound` 1.25, `floor` 4, `session_floor` 2, `escape` 2, `hold_seconds` 0.5 (a seat of
+//! a busy engine comes free every few hundred ms; computing 20k tokens anew takes over a second).
+//! Score: the rendezvous weight as a share of the largest possible; more is better.
+
+use super::bound::{Bound, FACTOR, FLOOR, total_load, total_running};
+use super::config::{number, seconds, whole};
+use super::{
+    Answer, Candidate, OptionError, OptionValue, Policy, Question, REQUEST_TOKENS, any_seat,
+    by_load, position, rendezvous,
+};
+use crate::decision::Reason;
+use crate::ids::SessionKey;
+use crate::request::KeySource;
+use crate::rng::Rng;
+use core::time::Duration;
+
+/// The settings of `session`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// How far above the mean a worker may be for new conversations (times); 1 to 100.
+    pub bound: f64,
+    /// Requests on one worker that are never too many; 1 to 1,000,000.
+    pub floor: u32,
+    /// Conversations on one worker that are never too many; 1 to 1,000,000.
+    pub session_floor: u32,
+    /// How far above the mean of the others a home may be before it is left (times); 1 to 100.
+    pub escape: f64,
+    /// How long to wait for a seat at home; the pool's `hold_max` bounds it.
+    pub hold: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            bound: FACTOR,
+            floor: FLOOR,
+            session_floor: 2,
+            escape: 2.0,
+            hold: Duration::from_millis(500),
+        }
+    }
+}
+
+impl Options {
+    const NAMES: &'static [&'static str] =
+        &["bound", "floor", "session_floor", "escape", "hold_seconds"];
+
+    /// Sets one option.
+    ///
+    /// # Errors
+    /// [`OptionError::UnknownOption`] or [`OptionError::BadValue`].
+    pub fn set(&mut self, option: &str, value: OptionValue<'_>) -> Result<(), OptionError> {
+        match option {
+            "bound" => self.bound = number(value, 1.0, 100.0, "a number from 1 to 100")?,
+            "floor" => self.floor = whole(value)?,
+            "session_floor" => self.session_floor = whole(value)?,
+            "escape" => self.escape = number(value, 1.0, 100.0, "a number from 1 to 100")?,
+            "hold_seconds" => self.hold = seconds(value)?,
+            _ => return Err(OptionError::UnknownOption(Self::NAMES)),
+        }
+        Ok(())
+    }
+}
+
+/// The policy; it keeps no state beyond its settings.
+pub struct Session {
+    options: Options,
+}
+
+impl Session {
+    /// With these settings.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { options }
+    }
+}
+
+/// The candidates with their sums, as the bounds need them.
+struct View<'a> {
+    candidates: &'a [Candidate],
+    options: &'a Options,
+    seated: bool,
+    running: u64,
+    load: u64,
+    cap: u64,
+    load_cap: u64,
+    session_cap: u64,
+    prompt: u64,
+}
+
+impl<'a> View<'a> {
+    fn new(question: &Question<'a>, options: &'a Options) -> Self {
+        let candidates = question.candidates;
+        let n = candidates.len();
+        let bound = Bound {
+            factor: options.bound,
+            floor: options.floor,
+        };
+        let running = total_running(candidates);
+        let load = total_load(candidates);
+        let sessions = candidates.iter().map(|c| u64::from(c.sessions)).sum();
+        Self {
+            candidates,
+            options,
+            seated: any_seat(candidates),
+            running,
+            load,
+            cap: bound.cap(running, n),
+            load_cap: bound.load_cap(load, n, question.prompt_tokens),
+            session_cap: bound.even_cap(sessions, n, options.session_floor),
+            prompt: u64::from(question.prompt_tokens),
+        }
+    }
+
+    /// Within the tight bounds, with a seat.
+    fn takes(&self, c: &Candidate) -> bool {
+        (c.seat || !self.seated) && u64::from(c.running) < self.cap && c.load() <= self.load_cap
+    }
+
+    /// Within the generous bounds of a home.
+    fn bears(&self, c: &Candidate) -> bool {
+        let others = self.candidates.len() - 1;
+        if others == 0 {
+            return true;
+        }
+        let mean = |total: u64, own: u64| (total - own) as f64 / others as f64;
+        let floor = f64::from(self.options.floor);
+        let running = u64::from(c.running);
+        let most = self.options.escape * mean(self.running, running) + floor;
+        let own = (REQUEST_TOKENS + self.prompt) as f64;
+        // Saturated sums would make the mean of the others too small, never wrap.
+        let load = c.load().min(self.load);
+        let most_load = self.options.escape * mean(self.load, load) + floor * own;
+        running as f64 <= most && load as f64 <= most_load
+    }
+
+    /// First in the key's order of those that pass, and the first of all.
+    fn first(&self, key: SessionKey, pass: impl Fn(&Candidate) -> bool) -> (Option<usize>, usize) {
+        let mut best: Option<(u64, usize)> = None;
+        let mut first = (0, 0);
+        for (index, candidate) in self.candidates.iter().enumerate() {
+            let weight = rendezvous(key, candidate.identity);
+            if index == 0 || weight > first.0 {
+                first = (weight, index);
+            }
+            if pass(candidate) && best.is_none_or(|(w, _)| weight > w) {
+                best = Some((weight, index));
+            }
+        }
+        (best.map(|(_, index)| index), first.1)
+    }
+}
+
+/// The worker that holds at least half of the prompt and more than `than` blocks, if any; among
+/// equals the first in the key's order.
+fn warmest(question: &Question<'_>, key: SessionKey, than: u32) -> Option<usize> {
+    question
+        .candidates
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| c.matched_blocks > than && holds_half(question, c))
+        .max_by_key(|(_, c)| (c.matched_blocks, rendezvous(key, c.identity)))
+        .map(|(index, _)| index)
+}
+
+fn holds_half(question: &Question<'_>, candidate: &Candidate) -> bool {
+    candidate.matched_blocks > 0
+        && candidate.matched_blocks as usize * 2 >= question.guest.chain.len()
+}
+
+impl Policy for Session {
+    fn name(&self) -> &'static str {
+        "session"
+    }
+
+    fn place(&mut self, question: &Question<'_>, scores: &mut [f64], rng: &mut Rng) -> Answer {
+        let candidates = question.candidates;
+        let guest = question.guest;
+        let Some(key) = guest.session.or(guest.opening) else {
+            return by_load(candidates, scores, rng, Reason::LeastLoad);
+        };
+        for (score, candidate) in scores.iter_mut().zip(candidates) {
+            *score = rendezvous(key, candidate.identity) as f64 / u64::MAX as f64;
+        }
+        let view = View::new(question, &self.options);
+        let derived = matches!(guest.session_source, KeySource::Content | KeySource::None);
+        let known = question.home.is_some();
+        let home = question
+            .home
+            .and_then(|home| position(candidates, home.worker))
+            .filter(|_| guest.turn > 1 || !derived);
+        let held = home.map_or(0, |index| candidates[index].matched_blocks);
+        let warm = (guest.turn > 1)
+            .then(|| warmest(question, key, held))
+            .flatten();
+        let anchor = warm
+            .map(|index| (index, Reason::Warmest))
+            .or(home.map(|index| (index, Reason::Home)));
+
+        if let Some((index, reason)) = anchor {
+            let seat = candidates[index];
+            let much_to_lose = guest.turn > 1 || holds_half(question, &seat);
+            let stays = if much_to_lose {
+                view.bears(&seat)
+            } else {
+                view.takes(&seat)
+            };
+            if stays {
+                return Answer {
+                    choice: index,
+                    reason,
+                    hold: self.options.hold,
+                };
+            }
+        }
+
+        // From here on it goes by the key's order. A conversation that is already counted where it
+        // was, or that is no conversation yet, is not held against the number of conversations.
+        let elsewhere =
+            |c: &Candidate| anchor.is_none_or(|(index, _)| candidates[index].worker != c.worker);
+        let within = |c: &Candidate| {
+            view.takes(c) && elsewhere(c) && (known || u64::from(c.sessions) < view.session_cap)
+        };
+        let (mut choice, first) = view.first(key, within);
+        if choice.is_none() {
+            choice = view.first(key, |c| view.takes(c)).0;
+        }
+        let Some(choice) = choice else {
+            return by_load(candidates, scores, rng, Reason::LeastLoad);
+        };
+        let reason = match anchor {
+            Some(_) => Reason::Escape,
+            None if known && !derived => Reason::HomeUnavailable,
+            None if choice == first => Reason::Hash,
+            None => Reason::Bounded,
+        };
+        Answer {
+            choice,
+            reason,
+            hold: Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
