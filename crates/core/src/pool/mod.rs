@@ -4,6 +4,12 @@ use crate::ids::{ModelKey, WorkerId};
 use crate::time::Nanos;
 use alloc::vec::Vec;
 
+pub(crate) mod fleet;
+pub(crate) mod health;
+pub(crate) mod ledger;
+pub(crate) mod ratio;
+pub(crate) mod worker;
+
 /// What a worker can take. `None` on an axis: no bound on our side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seats {

@@ -34,7 +34,7 @@ pub enum LostResponse {
 /// Settings of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolConfig {
-    /// Placement.
+    /// Placement; `session` by default.
     pub policy: PolicyConfig,
     /// Attempts of one request, the first included; 1 to `ATTEMPTS_MAX`.
     pub attempts: u8,
@@ -44,8 +44,8 @@ pub struct PoolConfig {
     pub line_max: usize,
     /// The longest wait in the line.
     pub max_wait: Duration,
-    /// How long a worker-less pool keeps requests in the line before it refuses them (they are
-    /// refused at once where no worker is configured and this is zero).
+    /// How long a request that no worker could take (none is there, none takes work, none lists its
+    /// model) waits in the line before it is refused; zero: it is refused at once.
     pub no_worker_wait: Duration,
     /// A session idle for longer has no home.
     pub session_idle: Duration,
@@ -72,7 +72,7 @@ pub struct PoolConfig {
 impl Default for PoolConfig {
     fn default() -> Self {
         Self {
-            policy: PolicyConfig::LeastLoad,
+            policy: PolicyConfig::Session(Default::default()),
             attempts: 3,
             hold_max: Duration::from_secs(2),
             line_max: 4_096,

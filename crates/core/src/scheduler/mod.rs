@@ -1,16 +1,47 @@
 //! The scheduler of one pool: what happens to a request between its arrival and its end.
+//!
+//! - `arrive`: place, hold, wait, refuse, dispatch; `candidates`: who could take it, and who does.
+//! - `attempt`: accepted, first token, finished, failed, cancelled; what they do to lease, belief,
+//!   home and health.
+//! - `fleet`: workers come, go, drain, report; a new life of a cache.
+//! - `wake`: what happens because time passed, and the pass over the line.
+//! - `explain`: the decision record. `check`: the invariants.
 
+mod arrive;
+mod attempt;
+mod candidates;
+mod check;
 mod config;
+mod explain;
+mod fleet;
+mod request;
+mod wake;
+
+#[cfg(test)]
+mod tests;
 
 pub use config::{Breaker, ConfigError, LostResponse, PoolConfig, Probes};
 
-use crate::ids::WorkerId;
+use crate::ids::{RequestId, WorkerId};
 use crate::input::{Effect, Input};
+use crate::limits::RESPONSES_MAX;
+use crate::line::Line;
+use crate::place::{Policy, PolicyConfig};
+use crate::pool::fleet::Fleet;
+use crate::pool::ratio::BytesPerToken;
 use crate::pool::{Availability, Gauges, Seats};
+use crate::prefix::Index;
+use crate::rng::Rng;
+use crate::session::homes::Homes;
+use crate::session::responses::Responses;
 use crate::time::Nanos;
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 
 /// A worker as the admin API and the metrics show it.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +73,30 @@ pub struct WorkerView {
 /// The scheduler of one pool.
 pub struct Scheduler {
     config: PoolConfig,
+    policy: Box<dyn Policy>,
+    rng: Rng,
+    fleet: Fleet,
+    /// Every live request; boxed so that taking one out and putting it back moves a pointer.
+    requests: HashMap<RequestId, Box<request::Request>, FxBuildHasher>,
+    line: Line,
+    homes: Homes,
+    openings: Homes,
+    responses: Responses,
+    index: Index,
+    ratio: BytesPerToken,
+    /// The ratio with which the index's capacities were set.
+    capacity_ratio: f64,
+    scratch: candidates::Scratch,
+    timers: BTreeSet<(Nanos, wake::Due)>,
+    /// The wake-up that the caller was last asked for.
+    told: Option<Nanos>,
+    /// The next arrival's place in the line.
+    next_place: u64,
+    now: Nanos,
+    /// A seat may have become free since the line was last served.
+    room: bool,
+    /// Who could take what has changed since the line was last reviewed.
+    fleet_changed: bool,
 }
 
 impl Scheduler {
@@ -49,47 +104,130 @@ impl Scheduler {
     ///
     /// # Errors
     /// A setting is out of its range; the error names it.
-    pub fn new(config: PoolConfig, _seed: u64) -> Result<Self, ConfigError> {
+    pub fn new(config: PoolConfig, seed: u64) -> Result<Self, ConfigError> {
         config.validate()?;
-        Ok(Self { config })
+        let ratio = BytesPerToken::new();
+        Ok(Self {
+            policy: config.policy.build(),
+            rng: Rng::new(seed),
+            fleet: Fleet::default(),
+            requests: HashMap::with_hasher(FxBuildHasher),
+            line: Line::default(),
+            homes: Homes::new(config.sessions_max, config.session_idle),
+            openings: Homes::new(config.sessions_max, config.session_idle),
+            responses: Responses::new(RESPONSES_MAX),
+            index: Index::new(config.index_bytes_max),
+            ratio,
+            capacity_ratio: ratio.get(),
+            scratch: candidates::Scratch::default(),
+            timers: BTreeSet::new(),
+            told: None,
+            next_place: 0,
+            now: Nanos::default(),
+            room: false,
+            fleet_changed: false,
+            config,
+        })
     }
 
     /// Takes one input and appends what is to be done to `effects`, in order. `now` never runs
     /// backwards between calls. Inputs about requests, attempts or workers that are not known
     /// (any more) change nothing.
-    pub fn handle(&mut self, _now: Nanos, _input: Input, _effects: &mut Vec<Effect>) {}
+    pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Vec<Effect>) {
+        let now = now.max(self.now);
+        self.now = now;
+        // First what time alone brought about, so that those who waited come before a newcomer.
+        self.run_due(now, effects);
+        self.homes.expire(now);
+        self.openings.expire(now);
+        self.serve(now, effects);
+        match input {
+            Input::Arrive(guest) => self.arrive(guest, now, effects),
+            Input::Cancel(request) => self.cancel(request, now, effects),
+            Input::Accepted(attempt) => self.accepted(attempt, now, effects),
+            Input::FirstToken(attempt) => self.first_token(attempt, now, effects),
+            Input::Finished {
+                attempt,
+                usage,
+                served,
+            } => self.finished(attempt, usage, served, now, effects),
+            Input::Failed {
+                attempt,
+                failure,
+                retry,
+                retry_after,
+            } => {
+                let end = attempt::Failed {
+                    failure,
+                    retry,
+                    retry_after,
+                };
+                self.failed(attempt, end, now, effects);
+            }
+            Input::Responded { attempt, response } => self.responded(attempt, response),
+            Input::Report { worker, report } => self.report(worker, report, now, effects),
+            Input::Fleet(change) => self.fleet_change(change, now, effects),
+            Input::SetPolicy(policy) => self.set_policy(policy),
+            Input::Tick => {}
+        }
+        self.serve(now, effects);
+        self.tell_wake(now, effects);
+    }
 
     /// When `handle(Tick)` is due next, if anything waits for time to pass.
     #[must_use]
     pub fn next_wake(&self) -> Option<Nanos> {
-        None
+        self.timers.first().map(|(at, _)| *at)
     }
 
-    /// The id that the next worker to be added must have.
+    /// The id that the next worker to be added must have. With `WORKERS_MAX` workers there is no
+    /// such id; adding the one given then changes nothing.
     #[must_use]
     pub fn next_worker_id(&self) -> WorkerId {
-        WorkerId {
-            slot: 0,
-            generation: 0,
-        }
+        self.fleet.next_id()
     }
 
     /// All workers, in slot order.
     #[must_use]
-    pub fn workers(&self, _now: Nanos) -> Vec<WorkerView> {
-        Vec::new()
+    pub fn workers(&self, now: Nanos) -> Vec<WorkerView> {
+        let view = |worker: &crate::pool::worker::Worker| WorkerView {
+            worker: worker.id,
+            identity: worker.identity,
+            availability: worker.availability,
+            running: worker.ledger.running,
+            prefill_tokens: worker.ledger.prefill_tokens,
+            resident_tokens: worker.ledger.resident_tokens,
+            seats: worker.seats,
+            believed_blocks: self.index.blocks(worker.id.slot),
+            sessions: self.homes.sessions(worker.id.slot),
+            epoch: worker.epoch,
+            gauges: worker.word.map(|word| (word.gauges, now.since(word.at))),
+        };
+        self.fleet.iter().map(view).collect()
     }
 
     /// Requests in the line.
     #[must_use]
     pub fn line_len(&self) -> usize {
-        0
+        self.line.len()
+    }
+
+    /// Requests that are known: in the line or on a worker.
+    #[must_use]
+    pub fn requests_len(&self) -> usize {
+        self.requests.len()
     }
 
     /// Bytes that predicted residency takes.
     #[must_use]
     pub fn index_bytes(&self) -> usize {
-        0
+        self.index.bytes()
+    }
+
+    /// Bytes of rendering per prompt token, as learnt from finished attempts.
+    #[must_use]
+    pub fn bytes_per_token(&self) -> f64 {
+        self.ratio.get()
     }
 
     /// The configuration in force.
@@ -103,6 +241,18 @@ impl Scheduler {
     /// # Errors
     /// What is broken.
     pub fn check(&self) -> Result<(), String> {
-        Ok(())
+        self.check_invariants()
+    }
+
+    fn set_policy(&mut self, policy: PolicyConfig) {
+        self.policy = policy.build();
+        self.config.policy = policy;
+        self.tell_members();
+        self.room = true;
+    }
+
+    fn tell_members(&mut self) {
+        let members: Vec<(WorkerId, u64)> = self.fleet.iter().map(|w| (w.id, w.identity)).collect();
+        self.policy.members(&members);
     }
 }

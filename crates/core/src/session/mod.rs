@@ -3,6 +3,9 @@
 use crate::ids::WorkerId;
 use crate::time::Nanos;
 
+pub(crate) mod homes;
+pub(crate) mod responses;
+
 /// Where a session last settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {

@@ -1,0 +1,117 @@
+//! One worker as the scheduler knows it.
+
+use super::health::Health;
+use super::ledger::Ledger;
+use super::{Availability, Gauges, Seats, WorkerSpec};
+use crate::ids::{ModelKey, WorkerId};
+use crate::time::Nanos;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+/// The worker's own last word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word {
+    /// What it said.
+    pub(crate) gauges: Gauges,
+    /// When.
+    pub(crate) at: Nanos,
+    /// Requests on it then that were not ours.
+    pub(crate) others: u32,
+}
+
+/// A worker, in one life of its slot.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) identity: u64,
+    pub(crate) seats: Seats,
+    pub(crate) ledger: Ledger,
+    pub(crate) health: Health,
+    /// As last told to the caller.
+    pub(crate) availability: Availability,
+    models: Vec<ModelKey>,
+    pub(crate) word: Option<Word>,
+    /// KV tokens by its own word.
+    pub(crate) kv_tokens: Option<u64>,
+    /// When its process started, by its own word.
+    started: Option<f64>,
+    pub(crate) epoch: u32,
+    pub(crate) last_cold: Nanos,
+    pub(crate) drain_deadline: Option<Nanos>,
+    /// How often belief in its residency was taken back.
+    pub(crate) taken_back: u32,
+    /// Its entry among the timers.
+    pub(crate) timer: Option<Nanos>,
+}
+
+impl Worker {
+    pub(crate) fn new(id: WorkerId, spec: WorkerSpec) -> Self {
+        let health = Health::new(spec.assume_ready);
+        let mut worker = Self {
+            id,
+            identity: spec.identity,
+            seats: spec.seats,
+            ledger: Ledger::default(),
+            availability: health.availability(),
+            health,
+            models: Vec::new(),
+            word: None,
+            kv_tokens: None,
+            started: None,
+            epoch: 0,
+            last_cold: Nanos::default(),
+            drain_deadline: None,
+            taken_back: 0,
+            timer: None,
+        };
+        worker.set_models(spec.models);
+        worker
+    }
+
+    /// Replaces what it lists.
+    pub(crate) fn set_models(&mut self, mut models: Vec<ModelKey>) {
+        models.sort_unstable();
+        models.dedup();
+        self.models = models;
+    }
+
+    /// Whether it serves the model: it lists it, or lists nothing, or nothing was asked for.
+    pub(crate) fn lists(&self, model: Option<ModelKey>) -> bool {
+        model.is_none_or(|m| self.models.is_empty() || self.models.binary_search(&m).is_ok())
+    }
+
+    /// Its last word where that is not older than `stale_after`.
+    pub(crate) fn fresh(&self, now: Nanos, stale_after: Duration) -> Option<&Word> {
+        self.word
+            .as_ref()
+            .filter(|word| now.since(word.at) <= stale_after)
+    }
+
+    /// Takes its word. Returns whether its process started anew, by its own start time.
+    pub(crate) fn heard(&mut self, gauges: Gauges, now: Nanos) -> bool {
+        let total = gauges
+            .running
+            .unwrap_or(0)
+            .saturating_add(gauges.waiting.unwrap_or(0));
+        self.word = Some(Word {
+            gauges,
+            at: now,
+            others: total.saturating_sub(self.ledger.running),
+        });
+        self.kv_tokens = gauges.kv_tokens.filter(|t| *t > 0).or(self.kv_tokens);
+        let restarted = matches!((self.started, gauges.started), (Some(a), Some(b)) if a != b);
+        self.started = gauges.started.or(self.started);
+        restarted
+    }
+
+    /// A new life of its cache begins.
+    pub(crate) fn reborn(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.health.reborn();
+    }
+
+    /// The start time it told belongs to a life that is over; the next one told is this life's.
+    pub(crate) fn forget_started(&mut self) {
+        self.started = None;
+    }
+}

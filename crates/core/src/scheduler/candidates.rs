@@ -1,0 +1,320 @@
+//! Who could take a request, and which of them does.
+
+use super::request::{Hold, Request};
+use super::{LostResponse, Scheduler};
+use crate::decision::Reason;
+use crate::ids::WorkerId;
+use crate::place::{Answer, Candidate, Question};
+use crate::pool::ratio::leading_tokens;
+use crate::pool::worker::Worker;
+use crate::prefix::Matches;
+use crate::time::Nanos;
+use alloc::vec::Vec;
+
+/// Buffers that are reused, so that a decision does not allocate per candidate.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) matches: Matches,
+    /// Everyone who could take the request, and the policy's scores.
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) scores: Vec<f64>,
+    /// Those of them with a seat, by index, and as the policy gets them.
+    seated: Vec<u32>,
+    seated_candidates: Vec<Candidate>,
+    seated_scores: Vec<f64>,
+}
+
+/// A candidate that was chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pick {
+    /// Index into the scratch's candidates.
+    pub(super) index: usize,
+    pub(super) reason: Reason,
+    /// The generator's state before the policy was asked.
+    pub(super) seed: u64,
+}
+
+/// What is to become of a request now.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Verdict {
+    /// It takes a seat.
+    Sit(Pick),
+    /// It holds for this worker until then.
+    Hold { worker: WorkerId, until: Nanos },
+    /// Somebody could take it, but has no seat.
+    NoSeat,
+    /// Nobody could take it.
+    NoWorker,
+    /// The worker that holds the response it continues is gone, and the pool refuses such.
+    Lost,
+}
+
+enum Pin {
+    None,
+    On(WorkerId),
+    /// Its worker lives, but takes no work for the moment.
+    Away,
+    Lost,
+}
+
+impl Scheduler {
+    /// The joint rule: the policy's choice if it has a seat; else hold for it; else the policy's
+    /// choice among those with a seat.
+    pub(super) fn choose(&mut self, request: &Request, now: Nanos) -> Verdict {
+        let seed = self.rng.state();
+        match self.pin(request, now) {
+            Pin::On(worker) => return self.choose_pinned(request, worker, seed, now),
+            Pin::Away => return Verdict::NoSeat,
+            Pin::Lost if self.config.lost_response == LostResponse::Refuse => {
+                return Verdict::Lost;
+            }
+            Pin::Lost | Pin::None => {}
+        }
+        self.gather(request, None, now);
+        if self.scratch.candidates.is_empty() {
+            return Verdict::NoWorker;
+        }
+        let hold_until = match request.hold {
+            Hold::Fresh => None,
+            Hold::Holding { until, .. } => Some(until),
+            Hold::Spent => return self.choose_seated(request, seed, now),
+        };
+        let answer = self.ask(request, now);
+        let Some(choice) = self.scratch.candidates.get(answer.choice) else {
+            return Verdict::NoSeat;
+        };
+        if choice.seat {
+            return Verdict::Sit(Pick {
+                index: answer.choice,
+                reason: answer.reason,
+                seed,
+            });
+        }
+        let until = hold_until.unwrap_or(now + answer.hold.min(self.config.hold_max));
+        if until > now && !answer.hold.is_zero() {
+            return Verdict::Hold {
+                worker: choice.worker,
+                until,
+            };
+        }
+        self.choose_seated(request, seed, now)
+    }
+
+    fn choose_pinned(
+        &mut self,
+        request: &Request,
+        worker: WorkerId,
+        seed: u64,
+        now: Nanos,
+    ) -> Verdict {
+        self.gather(request, Some(worker), now);
+        self.scratch.scores.clear();
+        self.scratch.scores.push(f64::NAN);
+        match self.scratch.candidates.first() {
+            Some(candidate) if candidate.seat => Verdict::Sit(Pick {
+                index: 0,
+                reason: Reason::Pinned,
+                seed,
+            }),
+            _ => Verdict::NoSeat,
+        }
+    }
+
+    /// Asks the policy again, among those with a seat. Scores of the others stay as they were.
+    fn choose_seated(&mut self, request: &Request, seed: u64, now: Nanos) -> Verdict {
+        let Scratch {
+            candidates,
+            scores,
+            seated,
+            seated_candidates,
+            ..
+        } = &mut self.scratch;
+        seated.clear();
+        seated_candidates.clear();
+        for (index, candidate) in candidates.iter().enumerate() {
+            if candidate.seat {
+                seated.push(index as u32);
+                seated_candidates.push(*candidate);
+            }
+        }
+        if seated.is_empty() {
+            return Verdict::NoSeat;
+        }
+        scores.resize(candidates.len(), f64::NAN);
+        let answer = self.ask_seated(request, now);
+        let Scratch {
+            scores,
+            seated,
+            seated_scores,
+            ..
+        } = &mut self.scratch;
+        for (index, score) in seated.iter().zip(seated_scores.iter()) {
+            if let Some(place) = scores.get_mut(*index as usize) {
+                *place = *score;
+            }
+        }
+        let Some(index) = seated.get(answer.choice) else {
+            return Verdict::NoSeat;
+        };
+        Verdict::Sit(Pick {
+            index: *index as usize,
+            reason: answer.reason,
+            seed,
+        })
+    }
+
+    fn ask(&mut self, request: &Request, now: Nanos) -> Answer {
+        let home = request.guest.session.and_then(|k| self.homes.get(k, now));
+        let opening = request.guest.opening;
+        let opening_home = opening.and_then(|k| self.openings.get(k, now));
+        let Scratch {
+            candidates, scores, ..
+        } = &mut self.scratch;
+        scores.clear();
+        scores.resize(candidates.len(), f64::NAN);
+        let question = Question {
+            guest: &request.guest,
+            prompt_tokens: request.prompt_tokens,
+            home,
+            opening_home,
+            candidates,
+            now,
+        };
+        let answer = self.policy.place(&question, scores, &mut self.rng);
+        debug_assert!(answer.choice < candidates.len(), "no such candidate");
+        answer
+    }
+
+    fn ask_seated(&mut self, request: &Request, now: Nanos) -> Answer {
+        let swap = |scratch: &mut Scratch| {
+            core::mem::swap(&mut scratch.candidates, &mut scratch.seated_candidates);
+            core::mem::swap(&mut scratch.scores, &mut scratch.seated_scores);
+        };
+        swap(&mut self.scratch);
+        let answer = self.ask(request, now);
+        swap(&mut self.scratch);
+        answer
+    }
+
+    /// Fills the scratch with those who could take the request: takes work, lists the model, did
+    /// not fail it. Where there is none, those whose probes fail although nobody was refused: the
+    /// last worker is never removed by probes alone.
+    fn gather(&mut self, request: &Request, only: Option<WorkerId>, now: Nanos) {
+        let mut scratch = core::mem::take(&mut self.scratch);
+        self.index
+            .matches(&request.guest.chain, &mut scratch.matches);
+        scratch.candidates.clear();
+        let tiers: [fn(&Worker, Nanos) -> bool; 2] = [
+            |worker, now| worker.health.takes_work(now),
+            |worker, now| worker.health.last_resort(now),
+        ];
+        for takes in tiers {
+            for worker in self.fleet.iter() {
+                let asked = only.is_none_or(|id| id == worker.id);
+                if asked && takes(worker, now) && could_take(worker, request) {
+                    let blocks = scratch.matches.blocks(worker.id.slot);
+                    let candidate = self.candidate(worker, request, blocks, now);
+                    scratch.candidates.push(candidate);
+                }
+            }
+            if !scratch.candidates.is_empty() {
+                break;
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    fn candidate(
+        &self,
+        worker: &Worker,
+        request: &Request,
+        matched_blocks: u32,
+        now: Nanos,
+    ) -> Candidate {
+        let matched_tokens = leading_tokens(
+            &request.guest,
+            request.prompt_tokens,
+            matched_blocks,
+            self.config.block_bytes,
+        );
+        let word = worker.fresh(now, self.config.stale_after);
+        let others = word.map_or(0, |word| word.others);
+        let kv_usage = word.and_then(|word| word.gauges.kv_usage).unwrap_or(0.0);
+        let (prefill_tokens, _) = self.lease_tokens(request, matched_tokens);
+        Candidate {
+            worker: worker.id,
+            identity: worker.identity,
+            running: worker.ledger.running.saturating_add(others),
+            prefill_tokens: worker.ledger.prefill_tokens,
+            resident_tokens: worker.ledger.resident_tokens,
+            kv_usage: kv_usage as f32,
+            seat: !worker.health.saturated(now)
+                && worker.ledger.fits(&worker.seats, prefill_tokens),
+            matched_blocks,
+            matched_tokens,
+            sessions: self.homes.sessions(worker.id.slot),
+            last_cold: worker.last_cold,
+        }
+    }
+
+    /// What a lease for the request takes on the two axes: uncached tokens until the first token,
+    /// all prompts and what they may grow to until the end. Further prompts of a batch count as
+    /// long as the first, and uncached.
+    pub(super) fn lease_tokens(&self, request: &Request, matched_tokens: u32) -> (u64, u64) {
+        let prompt = u64::from(request.prompt_tokens);
+        let extra = u64::from(request.guest.extra_prompts);
+        let assumed = self.config.output_tokens;
+        let output = request.guest.max_tokens.map_or(assumed, |m| m.min(assumed));
+        let prefill = prompt
+            .saturating_sub(u64::from(matched_tokens))
+            .saturating_add(prompt.saturating_mul(extra));
+        let each = prompt + u64::from(output);
+        let resident = each.saturating_mul(extra + 1);
+        (prefill, resident)
+    }
+
+    /// Whether anybody could take it, seat or not.
+    pub(super) fn has_candidate(&self, request: &Request, now: Nanos) -> bool {
+        self.fleet.iter().any(|worker| {
+            (worker.health.takes_work(now) || worker.health.last_resort(now))
+                && could_take(worker, request)
+        })
+    }
+
+    /// Whether any worker has room for a request without a prompt: without, the line needs no look.
+    pub(super) fn any_room(&self, now: Nanos) -> bool {
+        self.fleet.iter().any(|worker| has_room(worker, now))
+    }
+
+    fn pin(&self, request: &Request, now: Nanos) -> Pin {
+        let Some(key) = request.guest.previous_response else {
+            return Pin::None;
+        };
+        let Some(binding) = self.responses.get(key) else {
+            return Pin::None;
+        };
+        let Some(worker) = self.fleet.get(binding.worker) else {
+            return Pin::Lost;
+        };
+        if worker.epoch != binding.epoch || worker.health.draining() || !could_take(worker, request)
+        {
+            return Pin::Lost;
+        }
+        if worker.health.takes_work(now) || worker.health.last_resort(now) {
+            Pin::On(worker.id)
+        } else {
+            Pin::Away
+        }
+    }
+}
+
+/// Whether the worker takes work and has a free slot.
+pub(super) fn has_room(worker: &Worker, now: Nanos) -> bool {
+    (worker.health.takes_work(now) || worker.health.last_resort(now))
+        && !worker.health.saturated(now)
+        && worker.ledger.fits(&worker.seats, 0)
+}
+
+fn could_take(worker: &Worker, request: &Request) -> bool {
+    worker.lists(request.guest.model) && !request.failed.contains(&worker.id)
+}

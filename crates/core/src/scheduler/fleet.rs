@@ -1,0 +1,203 @@
+//! Workers come, go, drain and report.
+
+use super::Scheduler;
+use crate::ids::{AttemptId, WorkerId};
+use crate::input::Effect;
+use crate::pool::{FleetChange, Gauges, Report, WorkerSpec};
+use crate::time::Nanos;
+use alloc::vec::Vec;
+
+/// Capacities in blocks are refitted once the learnt ratio moved by more than this share.
+const RATIO_MOVED: f64 = 0.1;
+
+impl Scheduler {
+    pub(super) fn fleet_change(
+        &mut self,
+        change: FleetChange,
+        now: Nanos,
+        effects: &mut Vec<Effect>,
+    ) {
+        match change {
+            FleetChange::Add(id, spec) => self.add(id, spec),
+            FleetChange::Drain(id, deadline) => {
+                if let Some(worker) = self.fleet.get_mut(id) {
+                    worker.health.set_draining(true);
+                    worker.drain_deadline = deadline;
+                    self.end_drain(id, now, effects);
+                    self.health_changed(id, now, effects);
+                }
+            }
+            FleetChange::Resume(id) => {
+                if let Some(worker) = self.fleet.get_mut(id) {
+                    worker.health.set_draining(false);
+                    worker.drain_deadline = None;
+                    self.health_changed(id, now, effects);
+                }
+            }
+            FleetChange::Remove(id) => self.remove(id, effects),
+            FleetChange::Seats(id, seats) => {
+                if let Some(worker) = self.fleet.get_mut(id) {
+                    worker.seats = seats;
+                    self.room = true;
+                    self.fit_capacity(id);
+                }
+            }
+            FleetChange::Models(id, models) => {
+                if let Some(worker) = self.fleet.get_mut(id) {
+                    worker.set_models(models);
+                    self.room = true;
+                    self.fleet_changed = true;
+                }
+            }
+        }
+    }
+
+    pub(super) fn report(
+        &mut self,
+        id: WorkerId,
+        report: Report,
+        now: Nanos,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(worker) = self.fleet.get_mut(id) else {
+            return;
+        };
+        match report {
+            Report::Alive => {
+                if worker.health.alive() {
+                    worker.forget_started();
+                    self.restart(id, effects);
+                }
+            }
+            Report::Loading => worker.health.loading(now),
+            Report::Dead { refused } => worker.health.dead(refused, now, &self.config.probes),
+            Report::Bytes => worker.health.bytes(now),
+            Report::Gauges(gauges) => self.heard(id, gauges, now, effects),
+        }
+        self.health_changed(id, now, effects);
+    }
+
+    fn heard(&mut self, id: WorkerId, gauges: Gauges, now: Nanos, effects: &mut Vec<Effect>) {
+        let Some(worker) = self.fleet.get_mut(id) else {
+            return;
+        };
+        let before = worker.kv_tokens;
+        let restarted = worker.heard(gauges, now);
+        if worker.kv_tokens != before {
+            self.fit_capacity(id);
+        }
+        if restarted {
+            self.restart(id, effects);
+        }
+    }
+
+    /// A new life of the worker's cache: what it held is gone, and so is every reason to go back.
+    pub(super) fn restart(&mut self, id: WorkerId, effects: &mut Vec<Effect>) {
+        let Some(worker) = self.fleet.get_mut(id) else {
+            return;
+        };
+        worker.reborn();
+        let epoch = worker.epoch;
+        self.forget(id);
+        // Those who wait for a response of its old life wait in vain.
+        self.fleet_changed = true;
+        effects.push(Effect::Epoch { worker: id, epoch });
+    }
+
+    /// After anything that may have changed a worker's health: tells the caller, and looks at the
+    /// line again.
+    pub(super) fn health_changed(&mut self, id: WorkerId, now: Nanos, effects: &mut Vec<Effect>) {
+        let Some(worker) = self.fleet.get_mut(id) else {
+            return;
+        };
+        let state = worker.health.availability();
+        if state != worker.availability {
+            worker.availability = state;
+            self.room = true;
+            self.fleet_changed = true;
+            effects.push(Effect::Availability { worker: id, state });
+        }
+        self.arm_worker(id, now);
+    }
+
+    /// Aborts what still runs once the drain deadline is reached.
+    pub(super) fn end_drain(&mut self, id: WorkerId, now: Nanos, effects: &mut Vec<Effect>) {
+        let over = self
+            .fleet
+            .get_mut(id)
+            .and_then(|worker| worker.drain_deadline.take_if(|deadline| *deadline <= now));
+        if over.is_some() {
+            self.abort_all(id, effects);
+        }
+    }
+
+    fn add(&mut self, id: WorkerId, spec: WorkerSpec) {
+        if !self.fleet.add(id, spec) {
+            return;
+        }
+        self.index.forget(id.slot);
+        self.fit_capacity(id);
+        self.tell_members();
+        self.room = true;
+        self.fleet_changed = true;
+    }
+
+    fn remove(&mut self, id: WorkerId, effects: &mut Vec<Effect>) {
+        self.disarm_worker(id);
+        if self.fleet.remove(id).is_none() {
+            return;
+        }
+        self.forget(id);
+        self.tell_members();
+        self.fleet_changed = true;
+        self.abort_all(id, effects);
+    }
+
+    /// Forgets what the worker held and who was at home on it. Response bindings stay, so that a
+    /// lost one is known as lost.
+    fn forget(&mut self, id: WorkerId) {
+        if let Some(worker) = self.fleet.get_mut(id) {
+            worker.taken_back = worker.taken_back.wrapping_add(1);
+        }
+        self.index.forget(id.slot);
+        self.homes.forget(id);
+        self.openings.forget(id);
+    }
+
+    fn abort_all(&mut self, id: WorkerId, effects: &mut Vec<Effect>) {
+        let mut aborts: Vec<(u64, AttemptId)> = Vec::new();
+        for request in self.requests.values_mut() {
+            if let Some(attempt) = &mut request.attempt
+                && attempt.lease.worker == id
+                && !attempt.aborted
+            {
+                attempt.aborted = true;
+                aborts.push((request.place, attempt.id));
+            }
+        }
+        // The map's order means nothing; the order of arrival does.
+        aborts.sort_unstable();
+        effects.extend(aborts.into_iter().map(|(_, id)| Effect::Abort(id)));
+    }
+
+    fn fit_capacity(&mut self, id: WorkerId) {
+        if let Some(worker) = self.fleet.get(id) {
+            let told = worker.seats.kv_tokens.or(worker.kv_tokens);
+            let tokens = told.unwrap_or(self.config.kv_tokens);
+            let blocks = self.ratio.blocks(tokens, self.config.block_bytes);
+            self.index.set_capacity(id.slot, Some(blocks));
+        }
+    }
+
+    /// Capacities are told in tokens and kept in blocks of bytes, so they follow the ratio.
+    pub(super) fn refit_capacities(&mut self) {
+        let ratio = self.ratio.get();
+        if libm::fabs(ratio - self.capacity_ratio) > self.capacity_ratio * RATIO_MOVED {
+            self.capacity_ratio = ratio;
+            let ids: Vec<WorkerId> = self.fleet.iter().map(|worker| worker.id).collect();
+            for id in ids {
+                self.fit_capacity(id);
+            }
+        }
+    }
+}
