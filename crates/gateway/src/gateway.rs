@@ -1,6 +1,7 @@
 //! What all parts of the running gateway share.
 
 use crate::config::Config;
+use crate::fleet::Fleet;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::recent::Recent;
@@ -16,6 +17,8 @@ pub struct Gateway {
     pub config: Config,
     /// One per pool of the configuration, in its order.
     pub pools: Vec<Arc<Pool>>,
+    /// The workers' tasks; adds and removes workers.
+    pub fleet: Fleet,
     /// Counters and histograms.
     pub metrics: Arc<Metrics>,
     /// The last attempts.

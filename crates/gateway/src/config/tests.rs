@@ -143,7 +143,7 @@ const CASES: &[(&str, u32, &str, &str)] = &[
         "pools:\n  - breaker:\n      faults: 0",
         3,
         "pools[0].breaker.faults",
-        "at least 1",
+        "1 to",
     ),
     (
         "pools:\n  - max_wait: 0",

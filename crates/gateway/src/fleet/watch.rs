@@ -1,0 +1,367 @@
+//! One worker's task.
+
+use super::fetch::{FetchError, Fetched, get};
+use super::probe_wait;
+use crate::config::{EngineChoice, WorkerSettings};
+use crate::pool::Pool;
+use crate::upstream::Upstream;
+use maitred_core::WorkerId;
+use maitred_core::pool::{Gauges, Report};
+use maitred_engine::{EngineKind, Readiness, gauges};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Between two looks at the list of models.
+const MODELS_EVERY: Duration = Duration::from_secs(30);
+/// The list is fetched before a worker counts as ready, but a hanging list must not keep it out.
+const MODELS_FIRST: Duration = Duration::from_secs(1);
+/// Names that one worker may list, and their length.
+const MODELS_MAX: usize = 4_096;
+const MODEL_BYTES_MAX: usize = 512;
+/// Bytes of a health answer, of a list of models, of a metrics text.
+const HEALTH_BYTES_MAX: usize = 64 << 10;
+const MODELS_BYTES_MAX: usize = 4 << 20;
+const METRICS_BYTES_MAX: usize = 8 << 20;
+/// A worker without metrics is asked again this rarely.
+const NO_METRICS_WAIT: Duration = Duration::from_secs(30);
+
+/// What a worker's task has seen, for the admin API.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The engine, set or found out.
+    pub engine: Option<EngineKind>,
+    /// The last probe's result in words; None: none is finished yet.
+    pub probe: Option<String>,
+    /// When it came.
+    pub probed: Option<Instant>,
+    /// The last scrape's failure in words; None: it succeeded, or there was none.
+    pub scrape_error: Option<String>,
+}
+
+struct State {
+    seen: Seen,
+    up: bool,
+    down_since: Instant,
+    /// The engine has no health path: its list of models stands in.
+    probe_models: bool,
+    models_known: bool,
+}
+
+pub(super) struct Watch {
+    pool: Arc<Pool>,
+    id: WorkerId,
+    settings: WorkerSettings,
+    state: Mutex<State>,
+}
+
+impl Watch {
+    pub(super) fn new(pool: Arc<Pool>, id: WorkerId, settings: WorkerSettings) -> Self {
+        let engine = match settings.engine {
+            EngineChoice::Kind(kind) => Some(kind),
+            EngineChoice::Auto => None,
+        };
+        Self {
+            pool,
+            id,
+            settings,
+            state: Mutex::new(State {
+                seen: Seen {
+                    engine,
+                    ..Seen::default()
+                },
+                up: false,
+                down_since: Instant::now(),
+                probe_models: false,
+                models_known: false,
+            }),
+        }
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        self.state.lock().seen.clone()
+    }
+
+    pub(super) async fn run(self: Arc<Self>) {
+        let Some(upstream) = self.pool.upstream(self.id) else {
+            return;
+        };
+        tokio::join!(
+            self.keep_probing(&upstream),
+            self.keep_scraping(&upstream),
+            self.keep_listing(&upstream),
+        );
+    }
+
+    fn kind(&self) -> EngineKind {
+        self.state.lock().seen.engine.unwrap_or_default()
+    }
+
+    fn learn_kind(&self, kind: Option<EngineKind>) {
+        let mut state = self.state.lock();
+        // What more than one look agrees on is not looked for again.
+        if state.seen.engine.is_none() && kind.is_some() {
+            state.seen.engine = kind;
+        }
+    }
+
+    async fn keep_probing(&self, upstream: &Upstream) {
+        loop {
+            let report = self.probe(upstream).await;
+            let wait = self.note(report);
+            self.pool.report(self.id, report);
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn note(&self, report: Report) -> Duration {
+        let mut state = self.state.lock();
+        let up = report == Report::Alive;
+        if state.up && !up {
+            state.down_since = Instant::now();
+            // It may come back with other models.
+            state.models_known = false;
+        }
+        state.up = up;
+        state.seen.probed = Some(Instant::now());
+        probe_wait(&self.pool.settings, up, state.down_since.elapsed())
+    }
+
+    async fn probe(&self, upstream: &Upstream) -> Report {
+        let timeout = self.pool.settings.probe.timeout;
+        let set_path = self.pool.settings.probe.path.as_deref();
+        if set_path.is_none() && self.state.lock().probe_models {
+            return self.probe_by_models(upstream, timeout).await;
+        }
+        let path = set_path.unwrap_or_else(|| self.kind().probe_path());
+        match self.fetch(upstream, path, timeout, HEALTH_BYTES_MAX).await {
+            Ok(answer) if answer.status == 404 && set_path.is_none() => {
+                self.state.lock().probe_models = true;
+                self.probe_by_models(upstream, timeout).await
+            }
+            Ok(answer) => match self.kind().readiness(answer.status, &answer.body) {
+                Readiness::Ready => self.ready(upstream).await,
+                Readiness::Loading => self.said("loading", Report::Loading),
+                Readiness::Unready => {
+                    let words = format!("{path}: status {}", answer.status);
+                    self.dead(&words, false)
+                }
+            },
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Health says yes; the list of models, where there is one, must not be empty.
+    async fn ready(&self, upstream: &Upstream) -> Report {
+        if self.state.lock().models_known {
+            return self.said("ready", Report::Alive);
+        }
+        let timeout = MODELS_FIRST.min(self.pool.settings.probe.timeout);
+        let listed = self.list(upstream, timeout).await;
+        match listed {
+            Some(models) if models.is_empty() => self.said("no model yet", Report::Loading),
+            Some(models) => {
+                self.listed(models);
+                self.said("ready", Report::Alive)
+            }
+            // Unknown is not empty.
+            None => {
+                self.state.lock().models_known = true;
+                self.said("ready; lists no models", Report::Alive)
+            }
+        }
+    }
+
+    async fn probe_by_models(&self, upstream: &Upstream, timeout: Duration) -> Report {
+        match self
+            .fetch(upstream, "/v1/models", timeout, MODELS_BYTES_MAX)
+            .await
+        {
+            Ok(answer) if (200..300).contains(&answer.status) => {
+                match self.read_models(&answer.body) {
+                    Some(models) if models.is_empty() => self.said("no model yet", Report::Loading),
+                    Some(models) => {
+                        self.listed(models);
+                        self.said("ready (by /v1/models)", Report::Alive)
+                    }
+                    None => self.said("ready (by /v1/models)", Report::Alive),
+                }
+            }
+            Ok(answer) if answer.status == 503 => self.said("loading", Report::Loading),
+            // Neither path exists, so it does not tell; it answers, and that is life.
+            Ok(answer) if (400..500).contains(&answer.status) => {
+                self.said("alive; no health path", Report::Alive)
+            }
+            Ok(answer) => self.dead(&format!("/v1/models: status {}", answer.status), false),
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn failed(&self, error: &FetchError) -> Report {
+        self.dead(&error.to_string(), matches!(error, FetchError::Refused))
+    }
+
+    fn dead(&self, words: &str, refused: bool) -> Report {
+        if let Some(upstream) = self.pool.upstream(self.id) {
+            upstream.metrics.probe_failed();
+        }
+        self.said(words, Report::Dead { refused })
+    }
+
+    fn said(&self, words: &str, report: Report) -> Report {
+        let mut state = self.state.lock();
+        if state.seen.probe.as_deref() != Some(words) {
+            state.seen.probe = Some(words.to_owned());
+        }
+        report
+    }
+
+    async fn keep_scraping(&self, upstream: &Upstream) {
+        let scrape = &self.pool.settings.scrape;
+        if scrape.interval.is_zero() {
+            return;
+        }
+        loop {
+            let wait = match self.kind().metrics_path() {
+                Some(path) => self.scrape(upstream, path).await,
+                None => NO_METRICS_WAIT,
+            };
+            tokio::time::sleep(wait.max(scrape.interval)).await;
+        }
+    }
+
+    /// One scrape; the least wait until the next.
+    async fn scrape(&self, upstream: &Upstream, path: &str) -> Duration {
+        let timeout = self.pool.settings.scrape.timeout;
+        let answer = self.fetch(upstream, path, timeout, METRICS_BYTES_MAX).await;
+        let failure = match answer {
+            Ok(answer) if answer.status == 200 => {
+                let text = String::from_utf8_lossy(&answer.body);
+                self.learn_kind(EngineKind::of_metrics(&text));
+                let told = told(gauges(self.kind(), &text));
+                if told != Gauges::default() {
+                    self.pool.report(self.id, Report::Gauges(told));
+                }
+                None
+            }
+            // Many engines have none (or none switched on); that is no failure.
+            Ok(answer) if matches!(answer.status, 404 | 405 | 501) => {
+                self.state.lock().seen.scrape_error = Some("it has no metrics".to_owned());
+                return NO_METRICS_WAIT;
+            }
+            Ok(answer) => Some(format!("{path}: status {}", answer.status)),
+            Err(error) => Some(error.to_string()),
+        };
+        if failure.is_some() {
+            upstream.metrics.scrape_failed();
+        }
+        self.state.lock().seen.scrape_error = failure;
+        Duration::ZERO
+    }
+
+    async fn keep_listing(&self, upstream: &Upstream) {
+        loop {
+            tokio::time::sleep(MODELS_EVERY).await;
+            if !self.state.lock().up {
+                continue;
+            }
+            let timeout = self.pool.settings.probe.timeout;
+            if let Some(models) = self.list(upstream, timeout).await
+                && !models.is_empty()
+            {
+                self.listed(models);
+            }
+        }
+    }
+
+    async fn list(&self, upstream: &Upstream, timeout: Duration) -> Option<Vec<String>> {
+        let answer = self
+            .fetch(upstream, "/v1/models", timeout, MODELS_BYTES_MAX)
+            .await
+            .ok()?;
+        if answer.status != 200 {
+            return None;
+        }
+        self.read_models(&answer.body)
+    }
+
+    fn read_models(&self, body: &[u8]) -> Option<Vec<String>> {
+        self.learn_kind(EngineKind::of_models(body));
+        model_names(body)
+    }
+
+    /// The worker's own list counts where the configuration gives none.
+    fn listed(&self, models: Vec<String>) {
+        self.state.lock().models_known = true;
+        if self.settings.models.is_empty() {
+            self.pool.listed_by(self.id, models);
+        }
+    }
+
+    async fn fetch(
+        &self,
+        upstream: &Upstream,
+        path: &str,
+        timeout: Duration,
+        bytes_max: usize,
+    ) -> Result<Fetched, FetchError> {
+        get(
+            &upstream.url,
+            path,
+            upstream.authorization.as_ref(),
+            timeout,
+            bytes_max,
+        )
+        .await
+    }
+}
+
+fn told(said: maitred_engine::EngineGauges) -> Gauges {
+    Gauges {
+        running: said.running,
+        waiting: said.waiting,
+        kv_usage: said.kv_usage,
+        kv_tokens: said.kv_tokens,
+        started: said.started,
+    }
+}
+
+/// The ids of an OpenAI-shaped list of models, sorted, without doubles; None where it is none.
+fn model_names(body: &[u8]) -> Option<Vec<String>> {
+    #[derive(serde::Deserialize)]
+    struct List {
+        data: Vec<Model>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Model {
+        id: String,
+    }
+    let list: List = serde_json::from_slice(body).ok()?;
+    let mut names: Vec<String> = list
+        .data
+        .into_iter()
+        .map(|model| model.id)
+        .filter(|id| !id.is_empty() && id.len() <= MODEL_BYTES_MAX)
+        .take(MODELS_MAX)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::model_names;
+
+    #[test]
+    fn reads_lists_of_models() {
+        let body = br#"{"object":"list","data":[{"id":"b","x":1},{"id":"a"},{"id":"b"}]}"#;
+        assert_eq!(
+            model_names(body),
+            Some(vec!["a".to_owned(), "b".to_owned()])
+        );
+        assert_eq!(model_names(br#"{"data":[]}"#), Some(Vec::new()));
+        assert_eq!(model_names(b"<html>"), None);
+        assert_eq!(model_names(br#"{"models":[]}"#), None);
+    }
+}
