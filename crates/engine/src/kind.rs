@@ -1,5 +1,7 @@
 //! The kinds of engines.
 
+use maitred_wire::json::{self, Value};
+use maitred_wire::prometheus::samples;
 use serde::{Deserialize, Serialize};
 
 /// What kind of engine a worker is.
@@ -69,25 +71,82 @@ impl EngineKind {
         }
     }
 
-    /// What a probe's answer says.
+    /// What the answer of a probe says.
     #[must_use]
     pub fn readiness(self, status: u16, body: &[u8]) -> Readiness {
-        let _ = body;
         match status {
             200..=299 => Readiness::Ready,
+            // llama.cpp: 503 {"error":{"message":"Loading model","type":"unavailable_error"}}.
+            // Other engines do not listen before they are loaded.
+            503 if loading(body) => Readiness::Loading,
             _ => Readiness::Unready,
         }
     }
 
     /// The kind, from a metrics text; None where it does not tell.
     #[must_use]
-    pub fn of_metrics(_text: &str) -> Option<Self> {
-        None
+    pub fn of_metrics(text: &str) -> Option<Self> {
+        samples(text).find_map(|sample| {
+            Some(match sample.name {
+                name if name.starts_with("vllm:") => Self::Vllm,
+                name if name.starts_with("sglang:") => Self::Sglang,
+                name if name.starts_with("llamacpp:") => Self::LlamaCpp,
+                name if name.starts_with("tgi_") => Self::Tgi,
+                name if name.starts_with("maitred_") => Self::Maitred,
+                _ => return None,
+            })
+        })
     }
 
-    /// The kind, from the answer of `/v1/models`; None where it does not tell.
+    /// The kind, from the answer of `/v1/models` (`owned_by` of its first entry); None where it
+    /// does not tell.
     #[must_use]
-    pub fn of_models(_body: &[u8]) -> Option<Self> {
-        None
+    pub fn of_models(body: &[u8]) -> Option<Self> {
+        let long = json::check(body, DEPTH_MAX).ok()?;
+        let list = Value::document(body, &long).get("data")?;
+        let owner = list.elements().find_map(|model| model.get("owned_by"))?;
+        Some(match owner.string_raw()? {
+            b"vllm" => Self::Vllm,
+            b"sglang" => Self::Sglang,
+            b"llamacpp" => Self::LlamaCpp,
+            b"maitred" => Self::Maitred,
+            _ => return None,
+        })
+    }
+}
+
+/// Nesting up to which an engine's own answers are read.
+const DEPTH_MAX: usize = 64;
+
+fn loading(body: &[u8]) -> bool {
+    let word = b"loading";
+    body.windows(word.len())
+        .any(|window| window.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loading_engine_is_not_a_failed_one() {
+        let body =
+            br#"{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}"#;
+        let kind = EngineKind::LlamaCpp;
+        assert_eq!(kind.readiness(503, body), Readiness::Loading);
+        assert_eq!(kind.readiness(503, b""), Readiness::Unready);
+        assert_eq!(kind.readiness(500, b"loading"), Readiness::Unready);
+        assert_eq!(kind.readiness(200, b""), Readiness::Ready);
+    }
+
+    #[test]
+    fn kinds_are_told_by_what_they_say() {
+        let metrics = "python_info{a=\"b\"} 1\nvllm:num_requests_running 0\n";
+        assert_eq!(EngineKind::of_metrics(metrics), Some(EngineKind::Vllm));
+        assert_eq!(EngineKind::of_metrics("up 1"), None);
+        let models = br#"{"object":"list","data":[{"id":"m","owned_by":"sglang"}]}"#;
+        assert_eq!(EngineKind::of_models(models), Some(EngineKind::Sglang));
+        assert_eq!(EngineKind::of_models(b"[]"), None);
+        assert_eq!(EngineKind::of_models(b"not json"), None);
     }
 }

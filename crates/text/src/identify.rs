@@ -1,8 +1,18 @@
 //! A request's identity: chain, session, opening, turn.
 
+use crate::keys::{mix, model_key, response_key, seeds};
+use crate::session;
 use maitred_core::ids::{ResponseKey, SessionKey};
+use maitred_core::prefix::ChainBuilder;
 use maitred_core::request::{BlockHash, Identity, KeySource};
+use maitred_wire::content::{self, Section, Sink};
+use maitred_wire::opening::{Collector, Opening, continues_response};
 use maitred_wire::{Endpoint, RequestHead};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+/// Bytes of a rendering that `leading` covers. Short enough to be equal across the conversations of
+/// one application, long enough to tell applications apart.
+pub const LEADING_BYTES: usize = 512;
 
 /// What surrounds a request: who sent it, to which pool, and how the pool cuts blocks.
 pub struct Context<'a> {
@@ -10,8 +20,8 @@ pub struct Context<'a> {
     pub scope: u64,
     /// The tenant id's number.
     pub tenant: u64,
-    /// Tells anonymous callers apart (hash of peer or forwarded address); 0 where none can be told:
-    /// then content gives no session key.
+    /// Tells callers of one tenant apart where nothing else does (hash of peer or forwarded
+    /// address); 0 where they are not told apart. With `tenant` 0 too, content gives no session.
     pub client_scope: u64,
     /// The pool's number or hash.
     pub pool: u64,
@@ -19,7 +29,7 @@ pub struct Context<'a> {
     pub block_bytes: usize,
     /// Tokens of one block of a token prompt.
     pub token_block: usize,
-    /// The pool's configured session headers, in order.
+    /// The pool's configured session headers, lower case, in order.
     pub session_headers: &'a [&'a str],
     /// The header that names a scenario (default `x-scenario`).
     pub scenario_header: &'a str,
@@ -32,23 +42,24 @@ pub struct Context<'a> {
 pub struct Identified {
     /// Block hashes from the beginning; full blocks only.
     pub chain: Vec<BlockHash>,
-    /// Bytes of the rendering.
+    /// Bytes of the rendering that `chain` stands for, the unfilled last block included.
     pub prompt_bytes: u64,
     /// Prompt tokens where exactly known.
     pub prompt_tokens: Option<u32>,
     /// How the chain was made.
     pub identity: Identity,
-    /// 1 for a first request.
+    /// 1 for a first request; assistant messages in the history + 1.
     pub turn: u32,
-    /// The conversation.
+    /// The conversation; equal to `opening` where only content tells.
     pub session: Option<SessionKey>,
     /// Where `session` came from.
     pub session_source: KeySource,
-    /// Hash of the opening.
+    /// Hash of the opening, scoped by pool, tenant, client and model. None where the request has no
+    /// text, or continues a stored response (whose opening the worker holds).
     pub opening: Option<SessionKey>,
-    /// Named or derived prompt version.
+    /// Named or derived prompt version, scoped by pool and model.
     pub scenario: Option<SessionKey>,
-    /// Hash of the leading text.
+    /// Hash of the leading text in the chain's scope.
     pub leading: Option<SessionKey>,
     /// The response that it continues.
     pub previous_response: Option<ResponseKey>,
@@ -56,16 +67,83 @@ pub struct Identified {
     pub extra_prompts: u32,
 }
 
+/// Feeds one walk over the request to the chain, the leading text and the opening.
+struct Reader<'a> {
+    chain: ChainBuilder,
+    leading: [u8; LEADING_BYTES],
+    leading_len: usize,
+    collector: Collector<'a>,
+    tokens: Option<&'a [u8]>,
+}
+
+impl Reader<'_> {
+    fn push(&mut self, bytes: &[u8]) {
+        self.chain.push(bytes);
+        let room = &mut self.leading[self.leading_len..];
+        let taken = bytes.len().min(room.len());
+        room[..taken].copy_from_slice(&bytes[..taken]);
+        self.leading_len += taken;
+    }
+}
+
+impl<'a> Sink<'a> for Reader<'a> {
+    fn section(&mut self, section: Section) {
+        self.collector.section(section);
+    }
+
+    fn mark(&mut self, bytes: &'a [u8]) {
+        self.push(bytes);
+    }
+
+    fn span(&mut self, bytes: &'a [u8]) {
+        self.push(bytes);
+        self.collector.span(bytes);
+    }
+
+    fn tokens(&mut self, raw: &'a [u8]) {
+        self.tokens = Some(raw);
+        self.collector.tokens(raw);
+    }
+
+    fn extra_prompts(&mut self, count: u32) {
+        self.collector.extra_prompts(count);
+    }
+}
+
 /// Identifies a request.
 #[must_use]
-pub fn identify(
-    _endpoint: Endpoint,
-    _head: &RequestHead<'_>,
-    _context: &Context<'_>,
-) -> Identified {
+pub fn identify(endpoint: Endpoint, head: &RequestHead<'_>, context: &Context<'_>) -> Identified {
+    let mut reader = Reader {
+        chain: ChainBuilder::new(context.scope, context.block_bytes.max(1)),
+        leading: [0; LEADING_BYTES],
+        leading_len: 0,
+        collector: Collector::new(endpoint),
+        tokens: None,
+    };
+    content::walk(endpoint, head, &mut reader);
+    let opening = reader.collector.finish(head);
+    let mut identified = match reader.tokens {
+        Some(raw) => from_tokens(raw, context),
+        None => {
+            let leading = &reader.leading[..reader.leading_len];
+            let seed = mix(seeds::LEADING, &[context.scope]);
+            let (chain, prompt_bytes) = reader.chain.finish();
+            Identified {
+                leading: key_of(leading, seed),
+                ..unkeyed(chain, prompt_bytes)
+            }
+        }
+    };
+    identified.turn = opening.turn;
+    identified.extra_prompts = opening.extra_prompts;
+    set_keys(&mut identified, &opening, head, context);
+    identified
+}
+
+fn unkeyed(chain: Vec<BlockHash>, prompt_bytes: u64) -> Identified {
     Identified {
-        chain: Vec::new(),
-        prompt_bytes: 0,
+        chain,
+        prompt_bytes,
         prompt_tokens: None,
         identity: Identity::Bytes,
         turn: 1,
@@ -77,4 +155,134 @@ pub fn identify(
         previous_response: None,
         extra_prompts: 0,
     }
+}
+
+fn key_of(bytes: &[u8], seed: u64) -> Option<SessionKey> {
+    (!bytes.is_empty()).then(|| SessionKey(xxh3_64_with_seed(bytes, seed)))
+}
+
+/// A chain over the client's own token ids, four bytes each.
+fn from_tokens(raw: &[u8], context: &Context<'_>) -> Identified {
+    let seed = mix(seeds::TOKENS, &[context.scope]);
+    let mut chain = ChainBuilder::new(seed, context.token_block.max(1).saturating_mul(4));
+    let mut leading = Vec::with_capacity(LEADING_BYTES);
+    let mut buffer = [0_u8; 256];
+    let mut filled = 0;
+    let mut count = 0_u32;
+    for id in token_ids(raw) {
+        buffer[filled..filled + 4].copy_from_slice(&id.to_le_bytes());
+        filled += 4;
+        count = count.saturating_add(1);
+        if filled == buffer.len() {
+            chain.push(&buffer);
+            if leading.len() < LEADING_BYTES {
+                leading.extend_from_slice(&buffer);
+            }
+            filled = 0;
+        }
+    }
+    chain.push(&buffer[..filled]);
+    if leading.len() < LEADING_BYTES {
+        leading.extend_from_slice(&buffer[..filled]);
+    }
+    let (chain, prompt_bytes) = chain.finish();
+    Identified {
+        identity: Identity::Tokens,
+        prompt_tokens: Some(count),
+        leading: key_of(&leading, mix(seeds::LEADING, &[context.scope])),
+        ..unkeyed(chain, prompt_bytes)
+    }
+}
+
+/// The runs of digits in an array of numbers.
+fn token_ids(raw: &[u8]) -> impl Iterator<Item = u32> {
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        while !raw.get(at)?.is_ascii_digit() {
+            at += 1;
+        }
+        let mut id = 0_u32;
+        while let Some(digit) = raw.get(at).filter(|b| b.is_ascii_digit()) {
+            id = id.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'));
+            at += 1;
+        }
+        Some(id)
+    })
+}
+
+/// Session, opening, scenario and the response that is continued.
+fn set_keys(
+    identified: &mut Identified,
+    opening: &Opening<'_>,
+    head: &RequestHead<'_>,
+    context: &Context<'_>,
+) {
+    let model = model_key(head.model.as_deref().unwrap_or_default()).0;
+    let client = [context.pool, context.tenant, context.client_scope, model];
+    if let Some(id) = head.value("previous_response_id").and_then(|v| v.string()) {
+        identified.previous_response = (!id.is_empty()).then(|| response_key(context.tenant, &id));
+    }
+    let has_text = !opening.first_user.is_empty() || !opening.system.is_empty();
+    if has_text && !continues_response(head) {
+        identified.opening = Some(opening_key(opening, head, &client));
+    }
+    identified.scenario = scenario(opening, context, model);
+    let seed = mix(seeds::EXPLICIT, &client);
+    if let Some((key, source)) = session::explicit(head, context, seed) {
+        identified.session = Some(key);
+        identified.session_source = source;
+    } else if let Some(key) = identified.opening
+        && (context.tenant != 0 || context.client_scope != 0)
+    {
+        identified.session = Some(key);
+        identified.session_source = KeySource::Content;
+    }
+}
+
+/// Adds a text without its digits: clocks, dates and counters in instructions change, the
+/// conversation does not.
+fn update_without_digits(hasher: &mut Xxh3, text: &[u8]) {
+    for run in text.split(u8::is_ascii_digit).filter(|run| !run.is_empty()) {
+        hasher.update(run);
+    }
+}
+
+/// System text (steady part, no digits), then the first user message as it stands. Where several
+/// people share a credential, the end user's name in the body tells them apart.
+fn opening_key(opening: &Opening<'_>, head: &RequestHead<'_>, client: &[u64]) -> SessionKey {
+    let mut hasher = Xxh3::with_seed(mix(seeds::OPENING, client));
+    for field in ["user", "safety_identifier"] {
+        hasher.update(head.field(field).unwrap_or_default());
+        hasher.update(content::PART);
+    }
+    for text in opening.steady_system().filter(|text| !text.is_empty()) {
+        update_without_digits(&mut hasher, text);
+        hasher.update(content::MESSAGE);
+    }
+    hasher.update(content::NAME);
+    for part in &opening.first_user {
+        hasher.update(part);
+        hasher.update(content::PART);
+    }
+    SessionKey(hasher.digest())
+}
+
+/// The scenario header's value, else the hash of system text and tools.
+fn scenario(opening: &Opening<'_>, context: &Context<'_>, model: u64) -> Option<SessionKey> {
+    let scope = [context.pool, model];
+    let named = (context.header)(context.scenario_header).map(str::trim);
+    if let Some(name) = named.filter(|name| !name.is_empty()) {
+        return key_of(name.as_bytes(), mix(seeds::NAMED_SCENARIO, &scope));
+    }
+    if opening.system.is_empty() && opening.tools.is_none() {
+        return None;
+    }
+    let mut hasher = Xxh3::with_seed(mix(seeds::SCENARIO, &scope));
+    for text in opening.steady_system().filter(|text| !text.is_empty()) {
+        update_without_digits(&mut hasher, text);
+        hasher.update(content::MESSAGE);
+    }
+    hasher.update(content::NAME);
+    hasher.update(opening.tools.unwrap_or_default());
+    Some(SessionKey(hasher.digest()))
 }

@@ -1,5 +1,8 @@
 //! The scope: the seed of every chain.
 
+use crate::keys::{mix, seeds};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 /// What a scope is made of.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scope<'a> {
@@ -15,6 +18,14 @@ pub struct Scope<'a> {
 
 /// The seed of a scope. Equal in every process and on every machine.
 #[must_use]
-pub fn scope(_parts: &Scope<'_>) -> u64 {
-    0
+pub fn scope(parts: &Scope<'_>) -> u64 {
+    mix(
+        seeds::SCOPE,
+        &[
+            parts.pool,
+            parts.isolation,
+            xxh3_64_with_seed(parts.model.as_bytes(), seeds::SCOPE),
+            xxh3_64_with_seed(parts.cache_salt, seeds::SCOPE),
+        ],
+    )
 }

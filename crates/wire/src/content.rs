@@ -67,8 +67,10 @@ pub enum Section {
     Tools,
     /// System, developer and instruction text.
     System,
-    /// What the user said; a plain prompt too.
+    /// What the user said.
     User,
+    /// A plain prompt: text or token ids without roles.
+    Prompt,
     /// What the model said.
     Assistant,
     /// What a tool gave back.
@@ -339,7 +341,7 @@ fn part<'a>(value: &Value<'_, 'a>, sink: &mut impl Sink<'a>) {
 }
 
 fn open_prompt<'a>(sink: &mut impl Sink<'a>) {
-    sink.section(Section::User);
+    sink.section(Section::Prompt);
     sink.mark(MESSAGE);
 }
 

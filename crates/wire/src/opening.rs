@@ -13,7 +13,8 @@ pub struct Opening<'a> {
     pub system: SmallVec<[&'a [u8]; 4]>,
     /// The raw `tools` value.
     pub tools: Option<&'a [u8]>,
-    /// The first user message's texts and other parts.
+    /// The first user message's texts and other parts. Of a plain prompt, which has no messages
+    /// and only grows, its first [`PROMPT_BYTES`] or [`PROMPT_TOKENS`].
     pub first_user: SmallVec<[&'a [u8]; 4]>,
     /// 1 for a first request; assistant messages in the history + 1. At least 2 where the request
     /// continues a stored response.
@@ -21,6 +22,11 @@ pub struct Opening<'a> {
     /// Prompts in a batch request beyond the first.
     pub extra_prompts: u32,
 }
+
+/// Bytes of a plain prompt that count as its opening.
+pub const PROMPT_BYTES: usize = 1024;
+/// Token ids of a plain prompt that count as its opening.
+pub const PROMPT_TOKENS: usize = 256;
 
 /// The line that a coding agent puts before its instructions; a hash in it changes per request.
 const ATTRIBUTION: &[u8] = b"x-anthropic-billing-header:";
@@ -56,6 +62,8 @@ pub struct Collector<'a> {
     within: bool,
     /// Items of one answer count once.
     items: bool,
+    /// Bytes of a plain prompt that still belong to the opening.
+    prompt_left: usize,
 }
 
 impl<'a> Collector<'a> {
@@ -71,6 +79,7 @@ impl<'a> Collector<'a> {
             user_seen: false,
             within: false,
             items: endpoint == Endpoint::Responses,
+            prompt_left: PROMPT_BYTES,
         }
     }
 
@@ -95,7 +104,7 @@ impl<'a> Sink<'a> for Collector<'a> {
     fn section(&mut self, section: Section) {
         self.within = match section {
             Section::System => !self.user_seen,
-            Section::User => !core::mem::replace(&mut self.user_seen, true),
+            Section::User | Section::Prompt => !core::mem::replace(&mut self.user_seen, true),
             Section::Tools => true,
             _ => false,
         };
@@ -116,7 +125,21 @@ impl<'a> Sink<'a> for Collector<'a> {
             Section::System => self.opening.system.push(bytes),
             Section::Tools => self.opening.tools = Some(bytes),
             Section::User => self.opening.first_user.push(bytes),
+            Section::Prompt => {
+                let taken = bytes.len().min(self.prompt_left);
+                self.prompt_left -= taken;
+                self.opening.first_user.push(&bytes[..taken]);
+            }
             _ => {}
+        }
+    }
+
+    fn tokens(&mut self, raw: &'a [u8]) {
+        let end = memchr::memchr_iter(b',', raw).nth(PROMPT_TOKENS - 1);
+        if self.within {
+            self.opening
+                .first_user
+                .push(&raw[..end.unwrap_or(raw.len())]);
         }
     }
 
