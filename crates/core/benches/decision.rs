@@ -1,1 +1,138 @@
-fn main() {}
+//! What a decision costs: the chain of a prompt, the look-up of who holds it, the whole of it.
+//!
+//! `cargo bench -p maitred-core --bench decision -- --warm-up-time 1 --measurement-time 2`
+#![allow(missing_docs, clippy::print_stderr)] // criterion makes items; sizes are printed
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use maitred_core::limits::INDEX_BYTES_MAX;
+use maitred_core::prefix::{ChainBuilder, Index, Matches};
+use maitred_core::time::Nanos;
+use std::hint::black_box;
+
+const BLOCK_BYTES: usize = 64;
+
+/// The chain of `blocks` blocks that begins with `opening` shared blocks and is else `prompt`'s own.
+fn chain(prompt: u64, opening: usize, blocks: usize) -> Vec<u64> {
+    let mut builder = ChainBuilder::new(1, 8);
+    for at in 0..blocks as u64 {
+        let own = if at < opening as u64 { 0 } else { prompt + 1 };
+        builder.push(&(own << 32 | at).to_le_bytes());
+    }
+    builder.finish().0
+}
+
+/// An index in which all workers hold a hot opening, and each `prompts` prompts of its own that
+/// begin with it.
+fn filled(workers: u32, opening: usize, blocks: usize, prompts: u64) -> Index {
+    let mut index = Index::new(INDEX_BYTES_MAX);
+    for prompt in 0..prompts {
+        for slot in 0..workers {
+            let chain = chain(prompt * 10_000 + u64::from(slot), opening, blocks);
+            index.insert(slot, &chain, Nanos(0));
+        }
+    }
+    index
+}
+
+fn chains(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("chain");
+    for kib in [1, 32, 256] {
+        let text: Vec<u8> = (0..kib << 10).map(|i: u32| (i % 251) as u8).collect();
+        group.throughput(Throughput::Bytes(text.len() as u64));
+        group.bench_function(format!("{kib}KiB"), |bencher| {
+            bencher.iter(|| {
+                let mut builder = ChainBuilder::new(1, BLOCK_BYTES);
+                builder.push(black_box(&text));
+                builder.finish()
+            });
+        });
+    }
+    group.finish();
+}
+
+fn look_ups(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("match");
+    for (blocks, workers) in [(2_000, 16), (2_000, 1_000), (6_250, 64)] {
+        let index = filled(workers, blocks / 4, blocks, 1);
+        let wanted = chain(u64::from(workers / 2), blocks / 4, blocks);
+        let mut found = Matches::default();
+        group.bench_function(format!("{blocks}_blocks_{workers}_workers"), |bencher| {
+            bencher.iter(|| {
+                index.matches(black_box(&wanted), &mut found);
+                found.best()
+            });
+        });
+    }
+    // An opening that is cut into many runs, because conversations part from it everywhere.
+    let mut index = filled(1_000, 1_990, 2_000, 1);
+    for at in (100..1_990).step_by(100) {
+        index.insert(at as u32 % 1_000, &chain(77_000_000, at, 2_000), Nanos(0));
+    }
+    let wanted = chain(500, 1_990, 2_000);
+    let mut found = Matches::default();
+    group.bench_function("2000_blocks_1000_workers_20_runs", |bencher| {
+        bencher.iter(|| {
+            index.matches(black_box(&wanted), &mut found);
+            found.best()
+        });
+    });
+    group.finish();
+}
+
+fn insertions(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("insert");
+    for (blocks, opening) in [(16, 0), (256, 64), (2_000, 500)] {
+        let prompts: Vec<Vec<u64>> = (0..2_000).map(|p| chain(p, opening, blocks)).collect();
+        let total: usize = prompts.iter().map(Vec::len).sum();
+        group.throughput(Throughput::Elements(total as u64));
+        // 2,000 prompts on 16 workers into an empty index; the long ones pass its bound.
+        group.bench_function(format!("{blocks}_blocks_16_workers"), |bencher| {
+            bencher.iter_batched(
+                || Index::new(INDEX_BYTES_MAX),
+                |mut index| {
+                    for (slot, prompt) in (0_u32..).zip(&prompts) {
+                        index.insert(slot % 16, prompt, Nanos(0));
+                    }
+                    index
+                },
+                BatchSize::LargeInput,
+            );
+        });
+    }
+    // Full to the bound: each insertion evicts as much.
+    let prompts: Vec<Vec<u64>> = (0..300_000).map(|p| chain(p, 0, 16)).collect();
+    let mut index = Index::new(INDEX_BYTES_MAX);
+    for (slot, prompt) in (0_u32..).zip(&prompts) {
+        index.insert(slot % 16, prompt, Nanos(0));
+    }
+    let mut next = (0_u32..).zip(prompts.iter().cycle());
+    group.throughput(Throughput::Elements(16));
+    group.bench_function("16_blocks_16_workers_full", |bencher| {
+        bencher.iter(|| {
+            if let Some((slot, prompt)) = next.next() {
+                index.insert(slot % 16, prompt, Nanos(0));
+            }
+        });
+    });
+    group.finish();
+}
+
+/// Without criterion: what a block costs, by shape of the prompts.
+fn sizes(_: &mut Criterion) {
+    for (prompts, opening, blocks) in [(50_000, 0, 16), (5_000, 64, 256), (500, 500, 2_000)] {
+        let mut index = Index::new(INDEX_BYTES_MAX);
+        for prompt in 0..prompts {
+            index.insert(
+                prompt as u32 % 16,
+                &chain(prompt, opening, blocks),
+                Nanos(0),
+            );
+        }
+        let held: u64 = (0..16).map(|slot| index.blocks(slot)).sum();
+        let each = index.bytes() as f64 / held as f64;
+        eprintln!("bytes for each (block, worker), {prompts} prompts of {blocks}: {each:.1}");
+    }
+}
+
+criterion_group!(benches, sizes, chains, look_ups, insertions);
+criterion_main!(benches);

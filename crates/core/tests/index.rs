@@ -284,6 +284,25 @@ fn a_cut_takes_what_hangs_below_it_from_this_worker_only() {
     index.check().unwrap();
 }
 
+/// What a passing worker divided is whole again when it is gone.
+#[test]
+fn runs_are_joined_again() {
+    let mut index = Index::new(ROOMY);
+    let trunk = distinct(1, 64);
+    for slot in 0..8 {
+        index.insert(slot, &trunk, Nanos(0));
+    }
+    for at in [60, 3, 17, 33] {
+        let branch = [&trunk[..at], &distinct(100 + at as u64, 9)].concat();
+        index.insert(9, &branch, Nanos(1));
+        index.check().unwrap();
+    }
+    assert_eq!(index.runs(), 9);
+    index.forget(9);
+    index.check().unwrap();
+    assert_eq!(index.runs(), 1);
+}
+
 /// Chains need not be chained: whoever calls with arbitrary numbers gets less, not a broken index.
 #[test]
 fn arbitrary_numbers_break_nothing() {

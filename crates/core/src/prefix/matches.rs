@@ -11,6 +11,9 @@ pub struct Matches {
     /// Slots that hold something of the chain: what to clear, without looking at all others.
     found: Vec<u32>,
     best: u32,
+    /// For the look-up itself: the nodes on the path, each with the blocks matched before it and
+    /// in it.
+    pub(super) path: Vec<(u32, u32, u32)>,
 }
 
 impl Matches {
@@ -40,21 +43,24 @@ impl Matches {
             }
         }
         self.best = 0;
+        self.path.clear();
         if self.blocks_by_slot.len() < slots {
             self.blocks_by_slot.resize(slots, 0);
             self.found.reserve(slots);
         }
     }
 
-    /// `slot` holds `blocks` leading blocks, which is never less than what was said before.
-    pub(super) fn raise(&mut self, slot: u32, blocks: u32) {
-        let Some(known) = self.blocks_by_slot.get_mut(slot as usize) else {
-            return;
-        };
-        if *known == 0 {
+    /// Slots found so far.
+    pub(super) fn count(&self) -> usize {
+        self.found.len()
+    }
+
+    /// `slot` holds `blocks` leading blocks (at least 1), unless more was said before.
+    pub(super) fn add(&mut self, slot: u32, blocks: u32) {
+        if let Some(known @ 0) = self.blocks_by_slot.get_mut(slot as usize) {
+            *known = blocks;
             self.found.push(slot);
+            self.best = self.best.max(blocks);
         }
-        *known = blocks;
-        self.best = self.best.max(blocks);
     }
 }

@@ -45,7 +45,7 @@ impl Index {
         self.live_max().saturating_sub(CHAIN_BYTES) / size_of::<BlockHash>()
     }
 
-    /// Gets back below the bound, at the cost of the workers that take most.
+    /// Joins what can be joined, and gets back below the bound, at the cost of the workers that take most.
     pub(super) fn enforce_bound(&mut self) {
         let live_max = self.live_max();
         if self.live_bytes() > live_max {
@@ -54,6 +54,7 @@ impl Index {
                 && self.evict_from_heaviest(excess as u64)
             {}
         }
+        self.join_lonely();
         if self.bytes() > self.bytes_max {
             self.compact();
         }

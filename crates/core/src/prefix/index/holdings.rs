@@ -150,6 +150,16 @@ impl Index {
         holding
     }
 
+    /// For a join: `lower`, the only one below `upper` and just older than it, takes its place.
+    pub(super) fn hold_once(&mut self, upper: u32, lower: u32) {
+        self.unplace(upper);
+        self.unhang(lower);
+        self.unhang(upper);
+        let Holding { slot, above, .. } = self.holdings.remove(upper);
+        self.hang_below(above, lower);
+        self.workers[slot as usize].holdings -= 1;
+    }
+
     /// The holding and all above it are now the newest of their worker: first the deepest, the
     /// beginning last, so that none is older than what hangs below it.
     pub(super) fn touch(&mut self, deepest: u32) {

@@ -45,6 +45,8 @@ pub struct Index {
     run_bytes: usize,
     holder_bytes: usize,
     bytes_max: usize,
+    /// Nodes that lost all children but one since the last call, to be joined with it if they can.
+    lonely: Vec<u32>,
 }
 
 impl Index {
@@ -60,6 +62,7 @@ impl Index {
             run_bytes: 0,
             holder_bytes: 0,
             bytes_max,
+            lonely: Vec::new(),
         }
     }
 
@@ -68,19 +71,27 @@ impl Index {
     pub fn matches(&self, chain: &[BlockHash], out: &mut Matches) {
         out.reset(self.workers.len());
         let (mut parent, mut before, mut rest) = (NONE, 0, chain);
-        while let Some(&first) = rest.first() {
-            let Some(node) = self.child(parent, first) else {
-                return;
-            };
-            let Node { run, holders, .. } = &self.nodes[node];
+        while let Some(&first) = rest.first()
+            && let Some(node) = self.child(parent, first)
+        {
+            let run = &self.nodes[node].run;
             let equal = equal_blocks(run, rest);
-            for holder in holders {
-                out.raise(holder.slot, before + holder.depth.min(equal as u32));
-            }
+            out.path.push((node, before, equal as u32));
             if equal < run.len() {
-                return;
+                break;
             }
             (parent, before, rest) = (node, before + equal as u32, &rest[equal..]);
+        }
+        // The holders of a node are among those of its parent. From the deepest node on, each
+        // holder counts where it is met first, and a node with no more of them than were met below
+        // it need not be read: a hot opening costs its holders once, in however many runs it lies.
+        while let Some((node, before, equal)) = out.path.pop() {
+            let holders = &self.nodes[node].holders;
+            if holders.len() > out.count() {
+                for holder in holders {
+                    out.add(holder.slot, before + holder.depth.min(equal));
+                }
+            }
         }
     }
 
@@ -153,6 +164,7 @@ impl Index {
         while let Some(oldest) = self.oldest(slot) {
             self.drop_holding(oldest);
         }
+        self.join_lonely();
         self.give_back();
     }
 
@@ -160,6 +172,12 @@ impl Index {
     #[must_use]
     pub fn blocks(&self, slot: u32) -> u64 {
         self.workers.get(slot as usize).map_or(0, |w| w.blocks)
+    }
+
+    /// Runs that the chains are divided into: nodes of the tree.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.nodes.len()
     }
 
     /// Bytes of memory allocated, places kept for reuse included (estimate: what the allocator adds

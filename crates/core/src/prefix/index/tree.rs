@@ -85,6 +85,9 @@ fn place(first: BlockHash) -> u64 {
     (wide >> 64) as u64 ^ wide as u64
 }
 
+/// Nodes noted for joining at one time; what is not noted stays divided, which costs only memory.
+const LONELY_MAX: usize = 256;
+
 /// Leading blocks in which the two agree. Their first blocks are equal.
 pub(super) fn equal_blocks(run: &[BlockHash], chain: &[BlockHash]) -> usize {
     let shorter = run.len().min(chain.len());
@@ -178,7 +181,11 @@ impl Index {
             entry.remove();
         }
         if gone.parent != NONE {
-            self.nodes[gone.parent].children -= 1;
+            let children = &mut self.nodes[gone.parent].children;
+            *children -= 1;
+            if *children == 1 && self.lonely.len() < LONELY_MAX {
+                self.lonely.push(gone.parent);
+            }
         }
     }
 
@@ -230,5 +237,74 @@ impl Index {
             self.holder_bytes += self.nodes[part].holder_bytes();
         }
         upper
+    }
+
+    /// Joins the noted nodes with their only children. Places may have been reused meanwhile:
+    /// what counts is how a node is now.
+    pub(super) fn join_lonely(&mut self) {
+        while let Some(upper) = self.lonely.pop() {
+            let Node {
+                holders, children, ..
+            } = &self.nodes[upper];
+            let below = holders.iter().map(|h| self.holdings[h.holding].below);
+            if *children == 1
+                && let Some(below) = below.into_iter().find(|below| *below != NONE)
+            {
+                self.join(upper, self.holdings[below].node);
+            }
+        }
+    }
+
+    /// The reverse of `split`: the only child keeps its place and gets the blocks of its parent,
+    /// unless some holder used the two at different times.
+    fn join(&mut self, upper: u32, lower: u32) {
+        let apart = |h: &Holder| {
+            let above = self.holdings[h.holding].above;
+            self.holdings[h.holding].newer != above
+        };
+        if self.nodes[lower].holders.iter().any(apart) {
+            return;
+        }
+        for part in [upper, lower] {
+            self.run_bytes -= self.nodes[part].run_bytes();
+            self.holder_bytes -= self.nodes[part].holder_bytes();
+        }
+        let Node {
+            mut run,
+            holders,
+            parent,
+            ..
+        } = self.nodes.remove(upper);
+        let second = core::mem::take(&mut self.nodes[lower].run);
+        if let Ok(entry) = (self.openings).find_entry(place(second[0]), |o| o.node == lower) {
+            entry.remove();
+        }
+        if let Some(entry) = (self.openings).find_mut(place(run[0]), |o| o.node == upper) {
+            entry.node = lower;
+        }
+        let at = run.len() as u32;
+        run.reserve_exact(second.len());
+        run.extend_from_slice(&second);
+
+        let mut joined = Holders::with_capacity(holders.len());
+        for holder in holders {
+            joined.push(match self.nodes[lower].holder(holder.slot) {
+                Some(deeper) => {
+                    self.hold_once(holder.holding, deeper.holding);
+                    Holder {
+                        depth: at + deeper.depth,
+                        ..deeper
+                    }
+                }
+                None => {
+                    self.holdings[holder.holding].node = lower;
+                    holder
+                }
+            });
+        }
+        let node = &mut self.nodes[lower];
+        (node.run, node.holders, node.parent) = (run, joined, parent);
+        self.run_bytes += node.run_bytes();
+        self.holder_bytes += node.holder_bytes();
     }
 }
