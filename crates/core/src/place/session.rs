@@ -8,17 +8,17 @@
 //! - tokens: `load <= bound x mean load + floor x (this prompt + 128)`;
 //! - conversations: `sessions + 1 <= max(floor(bound x mean), ceil(mean), session_floor)`.
 //!
-//! A conversation with a home stays there, because a move loses its cache, until the home has more
-//! than `escape x (mean of the others) + floor` requests, or that many times the load of the
-//! others and `floor` prompts of its own size. Then it goes down the same order, and where it
-//! settles is its new home: it does not bounce back. The home is corrected by what is known of the
-//! cache: from turn 2 on, a worker that holds at least half of the prompt, and more than the home
-//! does, is where this conversation really sat (its client changed its key, its home restarted, or
-//! its key is that of a common opening).
+//! A conversation with a home stays there until `load(home) > escape x (mean load of the others +
+//! what a move would lose) + 128 x floor`, all in tokens: a move makes the engine compute again what
+//! the home should still hold, so a long conversation bears more than a short one. Then it goes
+//! down the same order, and where it settles is its new home: it does not bounce back. The home is
+//! corrected by what is known of the cache: from turn 2 on, a worker that holds at least half of
+//! the prompt, and more than the home does, is where this conversation really sat (its client
+//! changed its key, its home restarted, or its key is that of a common opening).
 //!
-//! Where there is little to lose, at a first turn of which the home holds less than half, and
-//! always at a first turn whose key was derived from its content, the tighter bounds of a new
-//! conversation hold: many one-shots with one opening spread.
+//! At a first turn there is little to lose, so the tighter bounds of a new conversation hold even
+//! where the key has a home; and a home means nothing at a first turn whose key was derived from
+//! its content. So a popular key, or many one-shots with one opening, spread.
 //!
 //! Source: consistent hashing with bounded loads (see `bound.rs`); the rest is ours.
 //! Defaults: `bound` 1.25, `floor` 4, `session_floor` 2, `escape` 2, `hold_seconds` 0.5 (a seat of
@@ -46,7 +46,8 @@ pub struct Options {
     pub floor: u32,
     /// Conversations on one worker that are never too many; 1 to 1,000,000.
     pub session_floor: u32,
-    /// How far above the mean of the others a home may be before it is left (times); 1 to 100.
+    /// How far a home's load may be above that of the others, and what a move would lose, before
+    /// it is left (times); 1 to 100.
     pub escape: f64,
     /// How long to wait for a seat at home; the pool's `hold_max` bounds it.
     pub hold: Duration,
@@ -103,12 +104,10 @@ struct View<'a> {
     candidates: &'a [Candidate],
     options: &'a Options,
     seated: bool,
-    running: u64,
     load: u64,
     cap: u64,
     load_cap: u64,
     session_cap: u64,
-    prompt: u64,
 }
 
 impl<'a> View<'a> {
@@ -119,19 +118,16 @@ impl<'a> View<'a> {
             factor: options.bound,
             floor: options.floor,
         };
-        let running = total_running(candidates);
         let load = total_load(candidates);
         let sessions = candidates.iter().map(|c| u64::from(c.sessions)).sum();
         Self {
             candidates,
             options,
             seated: any_seat(candidates),
-            running,
             load,
-            cap: bound.cap(running, n),
+            cap: bound.cap(total_running(candidates), n),
             load_cap: bound.load_cap(load, n, question.prompt_tokens),
             session_cap: bound.even_cap(sessions, n, options.session_floor),
-            prompt: u64::from(question.prompt_tokens),
         }
     }
 
@@ -140,21 +136,16 @@ impl<'a> View<'a> {
         (c.seat || !self.seated) && u64::from(c.running) < self.cap && c.load() <= self.load_cap
     }
 
-    /// Within the generous bounds of a home.
-    fn bears(&self, c: &Candidate) -> bool {
+    /// Within the generous bound of a home that holds `lost` tokens of the prompt.
+    fn bears(&self, c: &Candidate, lost: f64) -> bool {
         let others = self.candidates.len() - 1;
         if others == 0 {
             return true;
         }
-        let mean = |total: u64, own: u64| (total - own) as f64 / others as f64;
-        let floor = f64::from(self.options.floor);
-        let running = u64::from(c.running);
-        let most = self.options.escape * mean(self.running, running) + floor;
-        let own = (REQUEST_TOKENS + self.prompt) as f64;
-        // Saturated sums would make the mean of the others too small, never wrap.
-        let load = c.load().min(self.load);
-        let most_load = self.options.escape * mean(self.load, load) + floor * own;
-        running as f64 <= most && load as f64 <= most_load
+        // A saturated sum would make the mean of the others too small, never wrap.
+        let mean = self.load.saturating_sub(c.load()) as f64 / others as f64;
+        let floor = (u64::from(self.options.floor) * REQUEST_TOKENS) as f64;
+        c.load() as f64 <= self.options.escape * (mean + lost) + floor
     }
 
     /// First in the key's order of those that pass, and the first of all.
@@ -181,14 +172,21 @@ fn warmest(question: &Question<'_>, key: SessionKey, than: u32) -> Option<usize>
         .candidates
         .iter()
         .enumerate()
-        .filter(|(_, c)| c.matched_blocks > than && holds_half(question, c))
+        .filter(|(_, c)| {
+            c.matched_blocks > than && c.matched_blocks as usize * 2 >= question.guest.chain.len()
+        })
         .max_by_key(|(_, c)| (c.matched_blocks, rendezvous(key, c.identity)))
         .map(|(index, _)| index)
 }
 
-fn holds_half(question: &Question<'_>, candidate: &Candidate) -> bool {
-    candidate.matched_blocks > 0
-        && candidate.matched_blocks as usize * 2 >= question.guest.chain.len()
+/// Tokens of the prompt that a worker should still hold, if it holds that many blocks.
+fn tokens_in(question: &Question<'_>, blocks: u32) -> f64 {
+    let chain = question.guest.chain.len();
+    if chain == 0 {
+        return f64::from(question.prompt_tokens);
+    }
+    let share = f64::from(blocks) / chain as f64;
+    f64::from(question.prompt_tokens) * share.min(1.0)
 }
 
 impl Policy for Session {
@@ -222,9 +220,14 @@ impl Policy for Session {
 
         if let Some((index, reason)) = anchor {
             let seat = candidates[index];
-            let much_to_lose = guest.turn > 1 || holds_half(question, &seat);
-            let stays = if much_to_lose {
-                view.bears(&seat)
+            // What was there when it last sat there counts even if the index has dropped it.
+            let remembered = match (reason, question.home) {
+                (Reason::Home, Some(home)) => home.blocks,
+                _ => 0,
+            };
+            let held = seat.matched_blocks.max(remembered);
+            let stays = if guest.turn > 1 {
+                view.bears(&seat, tokens_in(question, held))
             } else {
                 view.takes(&seat)
             };

@@ -77,14 +77,15 @@ fn a_home_is_kept_until_it_is_clearly_above_the_others() {
     let (mut table, order) = table(4, 11, 3);
     let home = order[2];
     table.home = table.home_on(home, 5);
-    // The others have 3 on average: 2 x 3 + 4 = 10.
+    // The others have 3 x 128, the home holds the prompt's 160 tokens:
+    // 2 x (384 + 160) + 4 x 128 = 1,600 = 12.5 x 128.
     for c in &mut table.candidates {
         c.running = 3;
     }
-    table.candidates[home].running = 10;
+    table.candidates[home].running = 12;
     let answer = table.ask(&mut policy());
     assert_eq!((answer.choice, answer.reason), (home, Reason::Home));
-    table.candidates[home].running = 11;
+    table.candidates[home].running = 13;
     let answer = table.ask(&mut policy());
     assert_eq!((answer.choice, answer.reason), (order[0], Reason::Escape));
 }
@@ -95,18 +96,35 @@ fn a_home_with_tokens_far_above_the_others_is_left() {
     let home = order[0];
     table.home = table.home_on(home, 5);
     table.prompt_tokens = 872;
-    // The other has no load: 4 x (128 + 872) = 4,000 tokens may stand before it.
-    table.candidates[home].prefill_tokens = 4_000;
+    // The other has no load: 2 x 872 + 4 x 128 = 2,256 tokens may stand before it.
+    table.candidates[home].prefill_tokens = 2_256;
     assert_eq!(table.ask(&mut policy()).choice, home);
-    table.candidates[home].prefill_tokens = 4_001;
+    table.candidates[home].prefill_tokens = 2_257;
     assert_eq!(table.ask(&mut policy()).reason, Reason::Escape);
+}
+
+#[test]
+fn a_short_conversation_leaves_sooner_than_a_long_one() {
+    // B29: five wait at home, the other is idle.
+    let (mut table, order) = table(2, 11, 3);
+    table.home = table.home_on(order[0], 5);
+    table.candidates[order[0]].running = 5;
+    table.candidates[order[0]].matched_blocks = 10;
+    table.prompt_tokens = 40;
+    let answer = table.ask(&mut policy());
+    assert_eq!((answer.choice, answer.reason), (order[1], Reason::Escape));
+    table.candidates[order[0]].prefill_tokens = 5 * 8_000;
+    table.prompt_tokens = 40_000;
+    let answer = table.ask(&mut policy());
+    assert_eq!((answer.choice, answer.reason), (order[0], Reason::Home));
 }
 
 #[test]
 fn two_candidates_can_be_escaped_from_and_one_can_not() {
     let (mut pair, order) = table(2, 11, 3);
     pair.home = pair.home_on(order[0], 5);
-    pair.candidates[order[0]].running = 5;
+    // 2 x 160 + 4 x 128 = 832 = 6.5 x 128.
+    pair.candidates[order[0]].running = 7;
     assert_eq!(pair.ask(&mut policy()).choice, order[1]);
     let (mut single, _) = table(1, 11, 3);
     single.home = single.home_on(0, 5);
@@ -164,15 +182,16 @@ fn one_shots_with_one_opening_spread_although_their_key_has_a_home() {
 }
 
 #[test]
-fn a_first_turn_of_a_named_session_keeps_the_tight_bound_unless_its_home_is_warm() {
+fn a_first_turn_of_a_named_session_keeps_the_tight_bound() {
     let (mut table, order) = table(4, 8, 1);
     let home = order[3];
     table.home = table.home_on(home, 1);
+    table.candidates[home].matched_blocks = 10;
+    table.candidates[home].running = 3;
+    assert_eq!(table.ask(&mut policy()).reason, Reason::Home);
     table.candidates[home].running = 4;
-    assert_eq!(table.ask(&mut policy()).reason, Reason::Escape);
-    table.candidates[home].matched_blocks = 5;
     let answer = table.ask(&mut policy());
-    assert_eq!((answer.choice, answer.reason), (home, Reason::Home));
+    assert_eq!((answer.choice, answer.reason), (order[0], Reason::Escape));
 }
 
 #[test]
