@@ -8,8 +8,10 @@ mod attempt;
 mod name;
 mod read;
 mod sink;
+mod story;
 
 pub use attempt::{AttemptRecord, CandidateRecord, Outcome, SCHEMA, hex_u64, opt_hex_u64};
 pub use name::Name;
 pub use read::{Records, record_files};
 pub use sink::{RecordSink, SinkCounts, SinkError, SinkSettings};
+pub use story::story;

@@ -20,7 +20,7 @@ pub use settings::{
     AllowRule, Config, DEFAULT_POLICY, EngineChoice, Limits, PoolSettings, ProbeSettings,
     ScrapeSettings, Secret, Timeouts, WorkerSettings, WorkerUrl,
 };
-pub(crate) use values::{parse_allow_rule, valid_name};
+pub(crate) use values::{parse_duration, valid_name};
 
 #[cfg(test)]
 mod tests;

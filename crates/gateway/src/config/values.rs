@@ -11,7 +11,7 @@ use std::time::Duration;
 const DURATION_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
 /// Reads `500ms`, `30s`, `10m`, `2h`, or bare seconds.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text
         .find(|c: char| !(c.is_ascii_digit() || c == '.'))
@@ -54,7 +54,7 @@ fn parse_bytes(text: &str) -> Option<u64> {
 }
 
 /// A host name, an address, or a range in CIDR form.
-pub(crate) fn parse_allow_rule(text: &str) -> Option<AllowRule> {
+pub(super) fn parse_allow_rule(text: &str) -> Option<AllowRule> {
     let text = text.trim();
     let (base, prefix) = match text.split_once('/') {
         Some((base, prefix)) => (base, Some(prefix.parse::<u8>().ok()?)),

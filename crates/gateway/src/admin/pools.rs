@@ -1,0 +1,132 @@
+//! `/pools`, and what a scrape of the metrics needs to know of them.
+
+use super::answer::{Answer, Fields, Wrong, json_answer};
+use crate::config::policy_from_json;
+use crate::gateway::Gateway;
+use crate::metrics::{PoolRow, WorkerRow};
+use crate::pool::Pool;
+use http::StatusCode;
+use maitred_core::Input;
+use maitred_core::pool::Availability;
+use maitred_core::scheduler::WorkerView;
+use maitred_records::Name;
+use serde_json::{Map, Value, json};
+
+pub(super) fn list(gateway: &Gateway) -> Answer {
+    let pools: Vec<Value> = gateway.pools.iter().map(|pool| show(pool)).collect();
+    json_answer(StatusCode::OK, &json!({ "pools": pools }))
+}
+
+fn show(pool: &Pool) -> Value {
+    let (policy, line, index_bytes) = pool.driver.read(|scheduler| {
+        (
+            scheduler.config().policy.name(),
+            scheduler.line_len(),
+            scheduler.index_bytes(),
+        )
+    });
+    let views = pool.views();
+    json!({
+        "name": pool.name,
+        "model": pool.settings.model,
+        "aliases": pool.settings.aliases,
+        "models": pool.model_names(),
+        "policy": policy,
+        "line": line,
+        "requests": pool.driver.live(),
+        "index_bytes": index_bytes,
+        "workers": views.len(),
+        "ready": ready(&views),
+    })
+}
+
+fn ready(views: &[crate::pool::NamedView]) -> usize {
+    views
+        .iter()
+        .filter(|named| named.view.availability == Availability::Ready)
+        .count()
+}
+
+/// Switches a pool's policy; what the new one can use of the old one's state stays.
+pub(super) fn set_policy(
+    gateway: &Gateway,
+    pool: &str,
+    mut fields: Fields,
+) -> Result<Answer, Wrong> {
+    let pool = gateway
+        .pool(pool)
+        .ok_or_else(|| Wrong::missing(format!("no pool `{pool}`")))?;
+    let name = fields
+        .text("name")?
+        .ok_or_else(|| Wrong::field("name", "is missing: which policy?"))?;
+    let options = match fields.take("options") {
+        None => Map::new(),
+        Some(Value::Object(options)) => options,
+        Some(_) => return Err(Wrong::field("options", "must be an object")),
+    };
+    fields.finish("name, options")?;
+    let policy = policy_from_json(&name, &options)
+        .map_err(|(field, message)| Wrong::field(&field, message))?;
+    pool.driver.handle(Input::SetPolicy(policy));
+    tracing::info!(pool = %pool.name, policy = %name, "policy switched");
+    Ok(json_answer(StatusCode::OK, &show(pool)))
+}
+
+/// Whether requests can be served now: it is not closing, and a worker takes work.
+pub(super) fn readiness(gateway: &Gateway) -> Answer {
+    let closing = gateway.is_closing();
+    let pools: Vec<Value> = gateway
+        .pools
+        .iter()
+        .map(|pool| {
+            let views = pool.views();
+            json!({ "name": pool.name, "workers": views.len(), "ready": ready(&views) })
+        })
+        .collect();
+    let any = pools.iter().any(|pool| pool["ready"] != json!(0));
+    let good = any && !closing;
+    let status = if good {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    json_answer(
+        status,
+        &json!({ "ready": good, "closing": closing, "pools": pools }),
+    )
+}
+
+/// Whether a worker's own report is missing or older than its pool's bound.
+pub(super) fn is_stale(pool: &Pool, view: &WorkerView) -> bool {
+    let bound = pool.settings.core.stale_after;
+    view.gauges.as_ref().is_none_or(|(_, age)| *age > bound)
+}
+
+/// The state of all pools for the metrics' gauges.
+#[must_use]
+pub fn rows(gateway: &Gateway) -> Vec<PoolRow> {
+    gateway
+        .pools
+        .iter()
+        .map(|pool| {
+            let (line_len, index_bytes) = pool
+                .driver
+                .read(|scheduler| (scheduler.line_len(), scheduler.index_bytes()));
+            let workers = pool
+                .views()
+                .into_iter()
+                .map(|named| WorkerRow {
+                    name: named.upstream.shared_name.clone(),
+                    stale: is_stale(pool, &named.view),
+                    view: named.view,
+                })
+                .collect();
+            PoolRow {
+                pool: Name::from(pool.name.as_str()),
+                line_len,
+                index_bytes,
+                workers,
+            }
+        })
+        .collect()
+}

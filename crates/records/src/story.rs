@@ -1,0 +1,205 @@
+//! A request's records in plain words.
+
+use crate::attempt::{AttemptRecord, Outcome};
+use std::fmt::Write;
+
+/// Tells what happened to one request; `attempts` are its records in order.
+#[must_use]
+pub fn story<R: AsRef<AttemptRecord>>(attempts: &[R]) -> String {
+    let mut text = String::new();
+    let Some(first) = attempts.first().map(AsRef::as_ref) else {
+        return "Nothing is known of this request.".to_owned();
+    };
+    // Writing to a String cannot fail.
+    let _ = tell_request(&mut text, first);
+    for record in attempts {
+        let _ = tell_attempt(&mut text, record.as_ref());
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn tell_request(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
+    write!(text, "Request {} to {}", r.request_id, r.route)?;
+    if !r.pool.is_empty() {
+        write!(text, " reached pool {}", r.pool)?;
+    }
+    if !r.model.is_empty() {
+        write!(text, " (model {})", r.model)?;
+    }
+    write!(text, ". ")?;
+    match r.turn {
+        0 | 1 => write!(text, "It is a first turn")?,
+        turn => write!(text, "It is turn {turn} of its conversation")?,
+    }
+    match (&r.session, key_source(&r.session_source)) {
+        (Some(_), Some(source)) => write!(text, ", known by {source}. ")?,
+        _ => write!(text, ", without a session key. ")?,
+    }
+    writeln!(text)
+}
+
+fn tell_attempt(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
+    if r.attempt == 0 {
+        return tell_end(text, r);
+    }
+    write!(text, "Attempt {}", r.attempt)?;
+    if let Some(worker) = &r.worker {
+        write!(text, " went to {worker}")?;
+    }
+    if let Some(reason) = &r.reason {
+        write!(text, " because {}", reason_words(reason))?;
+    }
+    if let Some(policy) = &r.policy {
+        write!(
+            text,
+            " (policy {policy}, {} could have taken it",
+            workers(r.candidates_count)
+        )?;
+        if r.queue_ms >= 1.0 {
+            write!(text, ", it waited {} ms", millis(r.queue_ms))?;
+        }
+        if r.passed_by > 0 {
+            write!(text, ", {} passed it", r.passed_by)?;
+        }
+        write!(text, ")")?;
+    }
+    write!(text, ". ")?;
+    tell_load(text, r)?;
+    tell_cache(text, r)?;
+    tell_end(text, r)
+}
+
+fn tell_load(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
+    if let Some(chosen) = r.candidates.first() {
+        write!(
+            text,
+            "It had {} of ours running and {} prompt tokens open. ",
+            requests(chosen.running),
+            chosen.prefill_tokens
+        )?;
+    }
+    if r.stale {
+        match r.report_age_ms {
+            Some(age) => write!(
+                text,
+                "Its own metrics were {age} ms old, too old to go by: our own leases ruled. "
+            )?,
+            None => write!(text, "It reports no metrics: our own leases ruled. ")?,
+        }
+    }
+    Ok(())
+}
+
+fn tell_cache(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
+    let prompt = r.prompt_tokens.or(r.prompt_tokens_estimated);
+    let (Some(predicted), Some(prompt)) = (r.predicted_cached_tokens, prompt) else {
+        return Ok(());
+    };
+    write!(
+        text,
+        "We believed it held {predicted} of the prompt's {prompt} tokens; "
+    )?;
+    match r.cached_tokens {
+        Some(cached) => write!(text, "the engine says {cached} came from its cache. "),
+        None => write!(text, "the engine does not say what came from its cache. "),
+    }
+}
+
+fn tell_end(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
+    if let Some(ttft) = r.ttft_ms {
+        write!(text, "First token after {} ms. ", millis(ttft))?;
+    }
+    let after = millis(r.e2e_ms);
+    match r.outcome {
+        Outcome::Served => write!(text, "Served after {after} ms")?,
+        Outcome::ClientError => write!(text, "The worker refused it as wrong after {after} ms")?,
+        Outcome::Retried => write!(text, "It failed after {after} ms and was tried again")?,
+        Outcome::Failed => write!(text, "It failed after {after} ms and was not tried again")?,
+        Outcome::Cancelled => write!(text, "The client left after {after} ms")?,
+        Outcome::Refused => {
+            write!(text, "It was refused after {after} ms")?;
+            if let Some(reason) = &r.reason {
+                write!(text, ": {}", refusal_words(reason))?;
+            }
+        }
+        Outcome::Rejected => write!(text, "It was turned away before it was placed")?,
+    }
+    if let Some(failure) = &r.failure {
+        write!(text, " ({failure})")?;
+    }
+    if let Some(status) = r.status {
+        write!(text, ", status {status}")?;
+    }
+    if let Some(tokens) = r.output_tokens {
+        write!(text, ", {tokens} tokens written")?;
+    }
+    writeln!(text, ".")
+}
+
+fn workers(count: u32) -> String {
+    match count {
+        1 => "1 worker".to_owned(),
+        n => format!("{n} workers"),
+    }
+}
+
+fn requests(count: u32) -> String {
+    match count {
+        0 => "none".to_owned(),
+        n => n.to_string(),
+    }
+}
+
+fn millis(ms: f64) -> String {
+    if ms < 10.0 {
+        format!("{ms:.1}")
+    } else {
+        format!("{ms:.0}")
+    }
+}
+
+fn key_source(source: &str) -> Option<&'static str> {
+    Some(match source {
+        "header" => "its session header",
+        "harness_header" => "its coding agent's header",
+        "prompt_cache_key" => "its prompt_cache_key",
+        "session_params" => "its session_params",
+        "conversation" => "its conversation",
+        "metadata" => "its metadata",
+        "content" => "its opening",
+        _ => return None,
+    })
+}
+
+fn reason_words(reason: &str) -> &str {
+    match reason {
+        "only_one" => "no other could take it",
+        "least_load" => "it had the least load",
+        "random" => "it was drawn at random",
+        "rotation" => "it was its turn",
+        "power_of_two" => "it was the less loaded of two drawn at random",
+        "hash" => "the key's hash names it",
+        "bounded" => "the worker that the hash names is over its bound, and it comes next",
+        "home" => "the conversation is at home there",
+        "pinned" => "it holds the response that this one continues",
+        "warmest" => "it holds the longest beginning of the prompt",
+        "scenario" => "it serves this scenario and had the least load of those that do",
+        "escape" => "the home or warmest worker was too loaded",
+        "home_unavailable" => "the home or warmest worker could not take it",
+        "retry" => "another attempt had failed",
+        other => other,
+    }
+}
+
+fn refusal_words(code: &str) -> &str {
+    match code {
+        "queue-full" => "the line is full",
+        "ttl-expired" => "it waited as long as it may",
+        "no-workers" => "no worker can take it",
+        "attempts-exhausted" => "every worker that could be tried has failed it",
+        "response-lost" => "the worker that holds the response it continues is gone",
+        "closing" => "the gateway is closing",
+        other => other,
+    }
+}
