@@ -9,6 +9,8 @@ use crate::targets::Target;
 
 /// Connections of the closed loop.
 const CONNECTIONS: usize = 16;
+/// Connections of the streams, which mostly wait for the engine's next chunk.
+const STREAMS: usize = 32;
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +19,8 @@ pub(crate) struct Case {
     pub(crate) shape: Shape,
     /// Requests of each round and target.
     pub(crate) count: usize,
+    /// Connections of the closed loop.
+    connections: usize,
     /// Distinct bodies held in memory; each use makes its text distinct anew.
     bodies: usize,
     /// Most CPU time per request, as a multiple of nginx's in the same round.
@@ -37,6 +41,7 @@ pub(crate) const CASES: [Case; 4] = [
         name: "1 KiB chat",
         shape: chat(1024),
         count: 20_000,
+        connections: CONNECTIONS,
         bodies: 20_000,
         ratio_most: 2.2,
     },
@@ -44,6 +49,7 @@ pub(crate) const CASES: [Case; 4] = [
         name: "32 KiB chat",
         shape: chat(32 << 10),
         count: 10_000,
+        connections: CONNECTIONS,
         bodies: 2_000,
         ratio_most: 3.0,
     },
@@ -51,6 +57,7 @@ pub(crate) const CASES: [Case; 4] = [
         name: "256 KiB chat",
         shape: chat(256 << 10),
         count: 2_000,
+        connections: CONNECTIONS,
         bodies: 256,
         ratio_most: 2.5,
     },
@@ -61,8 +68,9 @@ pub(crate) const CASES: [Case; 4] = [
             max_tokens: 64,
             stream: true,
         },
-        count: 4_000,
-        bodies: 4_000,
+        count: 1_500,
+        connections: STREAMS,
+        bodies: 1_500,
         ratio_most: 1.5,
     },
 ];
@@ -106,7 +114,7 @@ impl Source {
         );
         let mut samples: Samples = vec![Vec::new(); targets.len()];
         let warmth = Pace {
-            connections: CONNECTIONS,
+            connections: case.connections,
             count: count / 10 + 1,
             rate: None,
         };

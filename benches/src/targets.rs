@@ -107,7 +107,8 @@ pub(crate) fn engines(
     };
     let log = dir.join("engine.log");
     let mut command = Command::new(maitred);
-    command.args(["engine", "--zero", "--model", MODEL]);
+    // Chunks a millisecond apart: engines emit tokens in steps, and nobody can merge them.
+    command.args(["engine", "--zero", "--zero-gap-ms", "1", "--model", MODEL]);
     command.args([
         "--replicas",
         &ENGINES.to_string(),
