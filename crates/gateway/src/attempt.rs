@@ -1,1 +1,422 @@
-//! attempt: to be written.
+//! A request inside its pool: from arrival until every lease it had is given back.
+//!
+//! [`Guest`] is the guard. Whatever becomes of the request (end, error, client gone, panic), the
+//! scheduler is told exactly once, because dropping it tells what was not told before.
+
+use crate::driver::{Ticket, Verdict};
+use crate::gateway::Gateway;
+use crate::metrics::{CancelStage, ModelMetrics};
+use crate::pool::Pool;
+use crate::upstream::Upstream;
+use maitred_core::ids::{RequestId, ResponseKey};
+use maitred_core::request::{Failure, Identity, Refusal, RetryAfter, Usage};
+use maitred_core::{Arrival, Decision, Input, Nanos};
+use maitred_records::{AttemptRecord, CandidateRecord, Name, Outcome};
+use maitred_wire::Endpoint;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A request id for the scheduler: unique in this process.
+pub(crate) fn next_request() -> RequestId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    RequestId(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What a record says of a request, whatever becomes of it.
+pub(crate) struct Story {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) request_id: Name,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) model: Arc<ModelMetrics>,
+    pub(crate) stream: bool,
+    /// Milliseconds since 1970.
+    pub(crate) time_ms: u64,
+}
+
+impl Story {
+    fn record(&self) -> AttemptRecord {
+        AttemptRecord {
+            time_ms: self.time_ms,
+            request_id: self.request_id.clone(),
+            model: self.model.name().clone(),
+            route: Cow::Borrowed(self.endpoint.route()),
+            stream: self.stream,
+            ..AttemptRecord::default()
+        }
+    }
+
+    /// The request was refused before it reached a pool's scheduler.
+    pub(crate) fn rejected(&self, status: u16, code: &'static str) {
+        self.model.request(self.endpoint, Outcome::Rejected);
+        self.gateway.keep(AttemptRecord {
+            outcome: Outcome::Rejected,
+            status: Some(status),
+            failure: Some(Cow::Borrowed(code)),
+            ..self.record()
+        });
+    }
+}
+
+/// What an arrival says that its records repeat.
+struct Facts {
+    tenant: u64,
+    session: Option<u64>,
+    session_source: &'static str,
+    identity: &'static str,
+    turn: u32,
+    prompt_bytes: u64,
+    arrived: Nanos,
+}
+
+/// A request in a pool.
+pub(crate) struct Guest {
+    story: Story,
+    pool: Arc<Pool>,
+    ticket: Arc<Ticket>,
+    request: RequestId,
+    facts: Facts,
+    decision: Option<Box<Decision>>,
+    upstream: Option<Arc<Upstream>>,
+    stage: CancelStage,
+    first_token: Option<Nanos>,
+    /// A failed attempt of which is not yet known whether another follows.
+    pending: Option<(AttemptRecord, Failure)>,
+    /// The scheduler still counts on us.
+    open: bool,
+}
+
+impl Guest {
+    /// Tells the scheduler of the request.
+    pub(crate) fn arrive(story: Story, pool: Arc<Pool>, arrival: Box<Arrival>) -> Self {
+        pool.metrics.session_key(arrival.session_source);
+        let facts = Facts {
+            tenant: arrival.tenant.0,
+            session: arrival.session.map(|s| s.0),
+            session_source: arrival.session_source.as_str(),
+            identity: match arrival.identity {
+                Identity::Bytes => "bytes",
+                Identity::Tokens => "tokens",
+            },
+            turn: arrival.turn,
+            prompt_bytes: arrival.prompt_bytes,
+            arrived: pool.driver.now(),
+        };
+        let request = arrival.request;
+        let ticket = pool.driver.arrive(arrival);
+        Self {
+            story,
+            pool,
+            ticket,
+            request,
+            facts,
+            decision: None,
+            upstream: None,
+            stage: CancelStage::Queued,
+            first_token: None,
+            pending: None,
+            open: true,
+        }
+    }
+
+    /// Waits for a seat. `Err`: there will be none.
+    pub(crate) async fn seat(&mut self) -> Result<Arc<Upstream>, (Refusal, Option<RetryAfter>)> {
+        loop {
+            self.stage = CancelStage::Queued;
+            match self.ticket.verdict().await {
+                Verdict::Dispatched(decision) => {
+                    if let Some((record, failure)) = self.pending.take() {
+                        self.pool.metrics.retried(failure);
+                        self.story.gateway.keep(record);
+                    }
+                    self.pool.metrics.decided(&decision);
+                    let upstream = self.pool.upstream(decision.worker);
+                    self.decision = Some(decision);
+                    self.stage = CancelStage::Connecting;
+                    match upstream {
+                        Some(upstream) => {
+                            self.upstream = Some(Arc::clone(&upstream));
+                            return Ok(upstream);
+                        }
+                        // Removed between the decision and now.
+                        None => self.retry(Failure::Connect, None, None),
+                    }
+                }
+                Verdict::Refused {
+                    refusal,
+                    retry_after,
+                } => {
+                    self.refused(refusal);
+                    return Err((refusal, retry_after));
+                }
+            }
+        }
+    }
+
+    /// Which attempt it is, from 1; 0 before the first.
+    pub(crate) fn number(&self) -> u8 {
+        self.decision.as_ref().map_or(0, |d| d.attempt.number)
+    }
+
+    /// The decision of the present attempt.
+    pub(crate) fn decision(&self) -> Option<&Decision> {
+        self.decision.as_deref()
+    }
+
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.story.endpoint
+    }
+
+    /// Ready once the attempt is to be aborted (its worker is removed).
+    pub(crate) fn poll_aborted(&self, cx: &Context<'_>) -> Poll<()> {
+        self.ticket.poll_aborted(self.number(), cx)
+    }
+
+    /// The request was sent.
+    pub(crate) fn sent(&mut self) {
+        self.stage = CancelStage::Waiting;
+    }
+
+    /// A good response head came.
+    pub(crate) fn accepted(&mut self) {
+        if let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) {
+            self.pool.driver.handle(Input::Accepted(attempt));
+        }
+    }
+
+    /// The first token came; told once.
+    pub(crate) fn first_token(&mut self) {
+        if self.first_token.is_some() {
+            return;
+        }
+        let now = self.pool.driver.now();
+        self.first_token = Some(now);
+        self.stage = CancelStage::Streaming;
+        self.pool
+            .metrics
+            .first_token(self.facts.turn, now.since(self.facts.arrived));
+        if let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) {
+            self.pool.driver.handle(Input::FirstToken(attempt));
+        }
+    }
+
+    /// Bytes came from the worker.
+    pub(crate) fn life(&self) {
+        if let Some(upstream) = &self.upstream
+            && upstream.life_due()
+        {
+            self.pool
+                .report(upstream.id, maitred_core::pool::Report::Bytes);
+        }
+    }
+
+    /// The worker gave out an id that a later request may continue.
+    pub(crate) fn responded(&self, id: &str) {
+        if let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) {
+            let response: ResponseKey = maitred_text::response_key(self.facts.tenant, id);
+            self.pool
+                .driver
+                .handle(Input::Responded { attempt, response });
+        }
+    }
+
+    /// The answer is complete.
+    pub(crate) fn served(&mut self, usage: Usage, status: u16) {
+        let after = self.since_arrival();
+        self.pool.metrics.served(self.facts.turn, after, &usage);
+        self.end(Outcome::Served, None, Some(status), usage);
+    }
+
+    /// The worker answered with its own refusal of this very request, which is relayed.
+    pub(crate) fn client_error(&mut self, status: u16) {
+        self.end(Outcome::ClientError, None, Some(status), Usage::default());
+    }
+
+    /// The attempt failed and no other follows.
+    pub(crate) fn failed(&mut self, failure: Failure, status: Option<u16>, usage: Usage) {
+        if let Some(upstream) = &self.upstream {
+            upstream.metrics.failed(failure);
+        }
+        self.end(Outcome::Failed, Some(failure), status, usage);
+    }
+
+    /// The attempt failed; nothing reached the client, another worker may try.
+    pub(crate) fn retry(
+        &mut self,
+        failure: Failure,
+        status: Option<u16>,
+        retry_after: Option<RetryAfter>,
+    ) {
+        if let Some(upstream) = &self.upstream {
+            upstream.metrics.failed(failure);
+        }
+        let record = self.record(
+            Outcome::Retried,
+            Some(failure.as_str()),
+            status,
+            Usage::default(),
+        );
+        self.pending = Some((record, failure));
+        let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) else {
+            return;
+        };
+        self.first_token = None;
+        self.upstream = None;
+        self.pool.driver.handle(Input::Failed {
+            attempt,
+            failure,
+            retry: true,
+            retry_after,
+        });
+    }
+
+    fn since_arrival(&self) -> Duration {
+        self.pool.driver.now().since(self.facts.arrived)
+    }
+
+    fn refused(&mut self, refusal: Refusal) {
+        // The scheduler has forgotten it already.
+        self.open = false;
+        let model = Arc::clone(&self.story.model);
+        if let Some((mut record, _)) = self.pending.take() {
+            record.outcome = Outcome::Failed;
+            model.request(self.story.endpoint, Outcome::Failed);
+            self.story.gateway.keep(record);
+            return;
+        }
+        model.request(self.story.endpoint, Outcome::Refused);
+        self.decision = None;
+        let mut record = self.record(Outcome::Refused, None, None, Usage::default());
+        record.reason = Some(Cow::Borrowed(refusal.as_str()));
+        record.queue_ms = record.e2e_ms;
+        self.story.gateway.keep(record);
+    }
+
+    fn end(
+        &mut self,
+        outcome: Outcome,
+        failure: Option<Failure>,
+        status: Option<u16>,
+        usage: Usage,
+    ) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        if let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) {
+            let input = match failure {
+                Some(failure) => Input::Failed {
+                    attempt,
+                    failure,
+                    retry: false,
+                    retry_after: None,
+                },
+                None => Input::Finished {
+                    attempt,
+                    usage,
+                    served: outcome == Outcome::Served,
+                },
+            };
+            self.pool.driver.close(self.request, input);
+        }
+        self.story.model.request(self.story.endpoint, outcome);
+        let record = self.record(outcome, failure.map(Failure::as_str), status, usage);
+        self.story.gateway.keep(record);
+    }
+
+    fn record(
+        &self,
+        outcome: Outcome,
+        failure: Option<&'static str>,
+        status: Option<u16>,
+        usage: Usage,
+    ) -> AttemptRecord {
+        let facts = &self.facts;
+        let ttft = self.first_token.map(|at| at.since(facts.arrived));
+        let mut record = AttemptRecord {
+            pool: self.pool.shared_name.clone(),
+            tenant: facts.tenant,
+            turn: facts.turn,
+            session: facts.session,
+            session_source: Cow::Borrowed(facts.session_source),
+            identity: Cow::Borrowed(facts.identity),
+            prompt_bytes: facts.prompt_bytes,
+            prompt_tokens: usage.prompt_tokens,
+            cached_tokens: usage.cached_tokens,
+            output_tokens: usage.output_tokens,
+            ttft_ms: ttft.map(ms),
+            e2e_ms: ms(self.since_arrival()),
+            outcome,
+            failure: failure.map(Cow::Borrowed),
+            status,
+            ..self.story.record()
+        };
+        if let Some(decision) = &self.decision {
+            self.describe(decision, &mut record);
+        }
+        record
+    }
+
+    fn describe(&self, decision: &Decision, record: &mut AttemptRecord) {
+        let name = |worker| self.pool.upstream(worker).map(|u| u.shared_name.clone());
+        record.attempt = decision.attempt.number;
+        record.policy = Some(Cow::Borrowed(decision.policy));
+        record.reason = Some(Cow::Borrowed(decision.reason.as_str()));
+        record.worker = match &self.upstream {
+            Some(upstream) => Some(upstream.shared_name.clone()),
+            None => name(decision.worker),
+        };
+        record.candidates = decision
+            .candidates
+            .iter()
+            .map(|c| CandidateRecord {
+                worker: name(c.worker).unwrap_or_default(),
+                score: c.score.is_finite().then_some(c.score),
+                running: c.running,
+                prefill_tokens: c.prefill_tokens,
+                matched_tokens: c.matched_tokens,
+                seat: c.seat,
+            })
+            .collect();
+        record.candidates_count = decision.candidates_count;
+        record.passed_by = decision.passed_by;
+        record.prompt_tokens_estimated = Some(decision.prompt_tokens);
+        record.predicted_cached_tokens = Some(decision.predicted_cached_tokens);
+        record.queue_ms = ms(decision.dispatched.since(decision.arrived));
+        record.report_age_ms = decision
+            .report_age
+            .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        record.stale = decision.stale;
+        record.seed = decision.seed;
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        self.pool
+            .driver
+            .close(self.request, Input::Cancel(self.request));
+        self.pool.metrics.cancelled(self.stage);
+        self.story
+            .model
+            .request(self.story.endpoint, Outcome::Cancelled);
+        let mut record = self.record(Outcome::Cancelled, None, None, Usage::default());
+        record.failure = Some(Cow::Borrowed(self.stage.as_str()));
+        self.story.gateway.keep(record);
+    }
+}

@@ -1,1 +1,535 @@
-//! listener: to be written.
+//! Where clients connect: one acceptor, and one single-threaded runtime per core. A connection stays on
+//! its thread with everything it causes (its requests, their connections to workers), so that no lock
+//! and no other thread is waited for on the way of a byte.
+
+use crate::gateway::Gateway;
+use crate::service::{Client, Shard, serve};
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+/// How an HTTP/2 connection without negotiation begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes of a head that are kept to see how it frames its body.
+const HEAD_KEPT_MAX: usize = 64 << 10;
+/// Requests at once on one HTTP/2 connection.
+const HTTP2_STREAMS_MAX: u32 = 256;
+/// Bytes of a request body that may be on their way on one HTTP/2 stream.
+const HTTP2_WINDOW: u32 = 1 << 20;
+/// How often a silent HTTP/2 client is asked whether it is still there.
+const HTTP2_PING_EVERY: Duration = Duration::from_secs(20);
+/// How often idle connections to workers are looked through.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Threads of the data path; 0: one per core.
+pub(crate) fn shard_count(threads: usize) -> usize {
+    if threads > 0 {
+        return threads;
+    }
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How far the data path is from its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// No new requests; running ones may finish.
+    Draining,
+    /// All ends now.
+    Ended,
+}
+
+/// The running data path.
+pub(crate) struct DataPath {
+    phase: watch::Sender<Phase>,
+    open: Arc<AtomicUsize>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+struct Thread {
+    send: mpsc::UnboundedSender<(std::net::TcpStream, SocketAddr)>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl DataPath {
+    /// Serves the listener (non-blocking, on the caller's runtime) with `shards` threads.
+    ///
+    /// # Errors
+    /// A thread or the listener can not be set up.
+    pub(crate) fn start(
+        gateway: &Arc<Gateway>,
+        listener: std::net::TcpListener,
+        shards: usize,
+    ) -> io::Result<Self> {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let (phase, watched) = watch::channel(Phase::Serving);
+        let heavy = Arc::new(Semaphore::new(shard_count(0)));
+        let open = Arc::new(AtomicUsize::new(0));
+        let mut threads = Vec::new();
+        let mut handles = Vec::new();
+        for index in 0..shards.max(1) {
+            let shard = Arc::new(Shard {
+                index,
+                gateway: Arc::clone(gateway),
+                heavy: Arc::clone(&heavy),
+            });
+            let (send, receive) = mpsc::unbounded_channel();
+            let connections = Arc::new(AtomicUsize::new(0));
+            let counts = Counts {
+                open: Arc::clone(&open),
+                here: Arc::clone(&connections),
+            };
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            let watched = watched.clone();
+            let handle = std::thread::Builder::new()
+                .name(format!("shard-{index}"))
+                .spawn(move || runtime.block_on(run_shard(shard, receive, counts, watched)))?;
+            threads.push(Thread { send, connections });
+            handles.push(handle);
+        }
+        tokio::spawn(accept(
+            Arc::clone(gateway),
+            listener,
+            threads,
+            Arc::clone(&open),
+            watched,
+        ));
+        Ok(Self {
+            phase,
+            open,
+            threads: handles,
+        })
+    }
+
+    /// Takes no new connections and requests, waits for running ones for at most `grace`, ends.
+    pub(crate) async fn stop(self, grace: Duration) {
+        let _ = self.phase.send(Phase::Draining);
+        let until = tokio::time::Instant::now() + grace;
+        while self.open.load(Ordering::Relaxed) > 0 && tokio::time::Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let _ = self.phase.send(Phase::Ended);
+        let threads = self.threads;
+        let _ = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                let _ = thread.join();
+            }
+        })
+        .await;
+    }
+}
+
+#[derive(Clone)]
+struct Counts {
+    open: Arc<AtomicUsize>,
+    here: Arc<AtomicUsize>,
+}
+
+/// Hands each new connection to the thread with the fewest.
+async fn accept(
+    gateway: Arc<Gateway>,
+    listener: tokio::net::TcpListener,
+    threads: Vec<Thread>,
+    open: Arc<AtomicUsize>,
+    mut phase: watch::Receiver<Phase>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = phase.wait_for(|p| *p != Phase::Serving) => return,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, most likely: wait for some to come back.
+                tracing::warn!(kind = ?error.kind(), "can not accept");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        if open.load(Ordering::Relaxed) >= gateway.config.limits.connections_max {
+            gateway.metrics.connection_refused();
+            continue;
+        }
+        let Ok(stream) = stream.into_std() else {
+            continue;
+        };
+        let fewest = threads
+            .iter()
+            .min_by_key(|t| t.connections.load(Ordering::Relaxed));
+        if let Some(thread) = fewest {
+            // Counted here already: the next connection must see it.
+            thread.connections.fetch_add(1, Ordering::Relaxed);
+            open.fetch_add(1, Ordering::Relaxed);
+            gateway.metrics.connection_opened();
+            let _ = thread.send.send((stream, peer));
+        }
+    }
+}
+
+/// Gives a connection's place back.
+struct Place {
+    counts: Counts,
+    gateway: Arc<Gateway>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.counts.here.fetch_sub(1, Ordering::Relaxed);
+        self.counts.open.fetch_sub(1, Ordering::Relaxed);
+        self.gateway.metrics.connection_closed();
+    }
+}
+
+async fn run_shard(
+    shard: Arc<Shard>,
+    mut receive: mpsc::UnboundedReceiver<(std::net::TcpStream, SocketAddr)>,
+    counts: Counts,
+    mut phase: watch::Receiver<Phase>,
+) {
+    tokio::spawn(sweep(Arc::clone(&shard)));
+    let ended = phase.clone();
+    loop {
+        let next = tokio::select! {
+            next = receive.recv() => next,
+            _ = phase.wait_for(|p| *p == Phase::Ended) => return,
+        };
+        let Some((stream, peer)) = next else {
+            // The acceptor is gone; those who are here may finish.
+            let _ = phase.wait_for(|p| *p == Phase::Ended).await;
+            return;
+        };
+        let place = Place {
+            counts: counts.clone(),
+            gateway: Arc::clone(&shard.gateway),
+        };
+        let shard = Arc::clone(&shard);
+        let phase = ended.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                serve_connection(shard, stream, peer.ip(), phase).await;
+            }
+        });
+    }
+}
+
+/// Closes connections to workers that were idle for too long.
+async fn sweep(shard: Arc<Shard>) {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        for pool in &shard.gateway.pools {
+            for upstream in pool.upstreams() {
+                upstream.sweep(shard.index);
+            }
+        }
+    }
+}
+
+async fn serve_connection(
+    shard: Arc<Shard>,
+    mut stream: TcpStream,
+    peer: IpAddr,
+    phase: watch::Receiver<Phase>,
+) {
+    let _ = stream.set_nodelay(true);
+    let limit = shard.gateway.config.timeouts.header_read;
+    let Ok(Ok(begun)) = tokio::time::timeout(limit, begin(&mut stream)).await else {
+        return;
+    };
+    if begun.starts_with(PREFACE) {
+        serve_http2(shard, stream, begun, peer, phase).await;
+    } else {
+        serve_http1(shard, stream, begun, peer, phase).await;
+    }
+}
+
+/// Reads until it is clear which protocol is spoken.
+async fn begin(stream: &mut TcpStream) -> io::Result<Bytes> {
+    let mut begun = bytes::BytesMut::with_capacity(4 << 10);
+    loop {
+        if stream.read_buf(&mut begun).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let seen = begun.len().min(PREFACE.len());
+        if begun[..seen] != PREFACE[..seen] || begun.len() >= PREFACE.len() {
+            return Ok(begun.freeze());
+        }
+    }
+}
+
+async fn serve_http1(
+    shard: Arc<Shard>,
+    stream: TcpStream,
+    begun: Bytes,
+    peer: IpAddr,
+    phase: watch::Receiver<Phase>,
+) {
+    let config = &shard.gateway.config;
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(config.timeouts.header_read)
+        .half_close(config.tolerate_half_close)
+        .max_headers(config.limits.headers_max)
+        .pipeline_flush(false);
+    let heads = Arc::new(HeadWatch::default());
+    let client = Arc::new(Client {
+        peer,
+        heads: Some(Arc::clone(&heads)),
+        shard,
+    });
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let client = Arc::clone(&client);
+        async move { Ok::<_, Infallible>(serve(client, request).await) }
+    });
+    let io = TokioIo::new(ClientStream::new(stream, begun, Some(heads)));
+    let connection = http.serve_connection(io, service);
+    let mut connection = std::pin::pin!(connection);
+    until_end(connection.as_mut(), |c| c.graceful_shutdown(), phase).await;
+}
+
+async fn serve_http2(
+    shard: Arc<Shard>,
+    stream: TcpStream,
+    begun: Bytes,
+    peer: IpAddr,
+    phase: watch::Receiver<Phase>,
+) {
+    let config = &shard.gateway.config;
+    let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let header_bytes = u32::try_from(config.limits.header_max_bytes).unwrap_or(u32::MAX);
+    http.timer(TokioTimer::new())
+        .max_header_list_size(header_bytes)
+        .max_concurrent_streams(HTTP2_STREAMS_MAX)
+        .initial_stream_window_size(HTTP2_WINDOW)
+        .initial_connection_window_size(4 * HTTP2_WINDOW)
+        .keep_alive_interval(Some(HTTP2_PING_EVERY));
+    let client = Arc::new(Client {
+        peer,
+        heads: None,
+        shard,
+    });
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let client = Arc::clone(&client);
+        async move { Ok::<_, Infallible>(serve(client, request).await) }
+    });
+    let connection = http.serve_connection(
+        TokioIo::new(ClientStream::new(stream, begun, None)),
+        service,
+    );
+    let mut connection = std::pin::pin!(connection);
+    until_end(connection.as_mut(), |c| c.graceful_shutdown(), phase).await;
+}
+
+/// Drives a connection to its end, or asks it to end when the gateway drains.
+async fn until_end<C: Future<Output = hyper::Result<()>>>(
+    mut connection: Pin<&mut C>,
+    shut: impl FnOnce(Pin<&mut C>),
+    mut phase: watch::Receiver<Phase>,
+) {
+    let result = {
+        let draining = async {
+            // A closed channel means that all ends: the same thing.
+            let _ = phase.wait_for(|p| *p != Phase::Serving).await;
+        };
+        tokio::select! {
+            biased;
+            result = connection.as_mut() => Some(result),
+            () = draining => None,
+        }
+    };
+    let result = match result {
+        Some(result) => result,
+        None => {
+            shut(connection.as_mut());
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::trace!(%error, "client connection ended");
+    }
+}
+
+/// The raw head of the request that is being read: the HTTP library joins fields that must not be
+/// joined, so what was really sent is looked at here.
+#[derive(Debug, Default)]
+pub(crate) struct HeadWatch {
+    /// It is asked for on the connection's own thread only; the lock is never waited for.
+    heads: Mutex<Heads>,
+}
+
+#[derive(Debug, Default)]
+struct Heads {
+    kept: Vec<u8>,
+    complete: bool,
+}
+
+impl HeadWatch {
+    /// Bytes came from the client.
+    fn read(&self, bytes: &[u8]) {
+        let mut heads = self.heads.lock();
+        if heads.complete {
+            return;
+        }
+        let from = heads.kept.len().saturating_sub(3);
+        let room = HEAD_KEPT_MAX.saturating_sub(heads.kept.len());
+        heads
+            .kept
+            .extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if let Some(end) = memchr::memmem::find(&heads.kept[from..], b"\r\n\r\n") {
+            heads.kept.truncate(from + end + 2);
+            heads.complete = true;
+        } else if bytes.len() > room {
+            heads.complete = true;
+        }
+    }
+
+    /// The request was read; the next bytes are the next one's.
+    pub(crate) fn next(&self) {
+        let mut heads = self.heads.lock();
+        heads.kept.clear();
+        heads.complete = false;
+    }
+
+    /// Whether a request with a transfer coding came with a length too, or was sent in a way in
+    /// which that can not be told (behind another one, unasked).
+    pub(crate) fn ambiguous(&self, method: &str) -> bool {
+        let heads = self.heads.lock();
+        if !heads.complete || !heads.kept.starts_with(method.as_bytes()) {
+            return true;
+        }
+        heads
+            .kept
+            .split(|b| *b == b'\n')
+            .filter_map(|line| line.split(|b| *b == b':').next())
+            .any(|name| name.trim_ascii().eq_ignore_ascii_case(b"content-length"))
+    }
+}
+
+/// A client's socket, with what was read of it before its protocol was known.
+struct ClientStream {
+    inner: TcpStream,
+    begun: Bytes,
+    heads: Option<Arc<HeadWatch>>,
+}
+
+impl ClientStream {
+    fn new(inner: TcpStream, begun: Bytes, heads: Option<Arc<HeadWatch>>) -> Self {
+        if let Some(heads) = &heads {
+            heads.read(&begun);
+        }
+        Self {
+            inner,
+            begun,
+            heads,
+        }
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if !this.begun.is_empty() {
+            let n = this.begun.len().min(buf.remaining());
+            buf.put_slice(&this.begun.split_to(n));
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut this.inner).poll_read(cx, buf);
+        if let Some(heads) = &this.heads
+            && let Some(new) = buf.filled().get(before..)
+            && !new.is_empty()
+        {
+            heads.read(new);
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HeadWatch;
+
+    fn watched(pieces: &[&str]) -> HeadWatch {
+        let heads = HeadWatch::default();
+        for piece in pieces {
+            heads.read(piece.as_bytes());
+        }
+        heads
+    }
+
+    #[test]
+    fn a_length_beside_a_coding_is_seen_wherever_the_head_is_cut() {
+        let head = "POST / HTTP/1.1\r\nContent-length : 5\r\nTransfer-Encoding: chunked\r\n\r\n5";
+        for cut in 0..head.len() {
+            let (a, b) = head.split_at(cut);
+            assert!(watched(&[a, b]).ambiguous("POST"), "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn a_coding_alone_is_clear_also_where_the_body_speaks_of_lengths() {
+        let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\r\ncontent-length: 5\r\n";
+        assert!(!watched(&[head]).ambiguous("POST"));
+        let single: Vec<String> = head.chars().map(String::from).collect();
+        let single: Vec<&str> = single.iter().map(String::as_str).collect();
+        assert!(!watched(&single).ambiguous("POST"));
+    }
+
+    #[test]
+    fn what_was_not_seen_is_ambiguous() {
+        assert!(watched(&[]).ambiguous("POST"));
+        assert!(watched(&["POST / HTTP/1.1\r\n"]).ambiguous("POST"));
+        assert!(watched(&["x: POST\r\n\r\n"]).ambiguous("POST"));
+    }
+}

@@ -140,8 +140,15 @@ impl Pool {
         }
         let id = self.driver.next_worker_id();
         let counters = self.metrics.worker(&settings.name);
-        let upstream = Upstream::new(id, settings, counters, IdleSettings::default(), self.shards)
-            .ok_or_else(|| AddError::Credential(settings.name.clone()))?;
+        let upstream = Upstream::new(
+            id,
+            settings,
+            counters,
+            self.settings.pass_credentials,
+            IdleSettings::default(),
+            self.shards,
+        )
+        .ok_or_else(|| AddError::Credential(settings.name.clone()))?;
         let slot = id.slot as usize;
         {
             // The address must be there before the first dispatch to it.
@@ -277,6 +284,12 @@ impl Pool {
     #[must_use]
     pub fn is_configured(&self, model: &str) -> bool {
         self.models.iter().any(|m| m == model)
+    }
+
+    /// Whether a worker lists the name by its own word.
+    #[must_use]
+    pub fn is_listed(&self, model: &str) -> bool {
+        self.listed.read().contains_key(model)
     }
 
     /// Every name that this pool serves, configured ones first.

@@ -3,7 +3,7 @@
 mod conn;
 mod framing;
 
-pub(crate) use conn::{Conn, ExchangeError, Head};
+pub(crate) use conn::{BodyBroken, Conn, ExchangeError, Head};
 pub(crate) use framing::{Framing, FramingError, Step};
 
 use crate::config::{WorkerSettings, WorkerUrl};
@@ -35,6 +35,8 @@ pub struct Upstream {
     pub authorization: Option<HeaderValue>,
     /// Models and adapters that it lists beside the pool's own.
     pub listed: RwLock<Vec<String>>,
+    /// Whether the client's own credential goes to it.
+    pub(crate) pass_credentials: bool,
     settings: IdleSettings,
     /// Idle connections, one stack per thread: a socket belongs to its thread's reactor.
     idle: Box<[Mutex<VecDeque<Conn>>]>,
@@ -51,6 +53,7 @@ impl Upstream {
         id: WorkerId,
         settings: &WorkerSettings,
         metrics: WorkerMetrics,
+        pass_credentials: bool,
         idle: IdleSettings,
         shards: usize,
     ) -> Option<Self> {
@@ -70,6 +73,7 @@ impl Upstream {
             authority: settings.url.authority(),
             metrics,
             authorization,
+            pass_credentials,
             listed: RwLock::new(settings.models.clone()),
             settings: idle,
             idle: (0..shards.max(1)).map(|_| Mutex::default()).collect(),

@@ -1,1 +1,0 @@
-//! service: to be written.

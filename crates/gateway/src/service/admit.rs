@@ -1,0 +1,280 @@
+//! From a body to a pool and an arrival: which model, which pool, which conversation. CPU work only.
+
+use crate::attempt::next_request;
+use crate::gateway::Gateway;
+use crate::headers::text_of;
+use crate::metrics::ModelMetrics;
+use crate::pool::Pool;
+use crate::reply::Problem;
+use bytes::Bytes;
+use http::StatusCode;
+use http::request::Parts;
+use maitred_core::Arrival;
+use maitred_core::ids::TenantId;
+use maitred_core::request::{Identity, KeySource};
+use maitred_text::{Context, Identified, Scope, identify, model_key, scope};
+use maitred_wire::fields::unsupported_fields;
+use maitred_wire::head::{self, RequestHead};
+use maitred_wire::{BodyErrorKind, Endpoint, splice};
+use std::sync::Arc;
+
+/// Names listed in an error about an unknown model.
+const NAMES_MAX: usize = 20;
+
+/// A request that may go to a pool.
+pub(crate) struct Admitted {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) arrival: Box<Arrival>,
+    pub(crate) body: Bytes,
+    pub(crate) stream: bool,
+    pub(crate) model: Arc<ModelMetrics>,
+}
+
+/// Who sent it.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) tenant: TenantId,
+    pub(crate) client_scope: u64,
+}
+
+/// Reads the body as far as placement needs it.
+pub(crate) fn admit(
+    gateway: &Gateway,
+    parts: &Parts,
+    endpoint: Endpoint,
+    caller: Caller,
+    body: Bytes,
+) -> Result<Admitted, Problem> {
+    // The head borrows from one handle of the body while the other goes on.
+    let read = body.clone();
+    let head = read_head(gateway, endpoint, &read)?;
+    let Some(head) = head else {
+        let pool = default_pool(gateway)?;
+        return Ok(Admitted {
+            arrival: Box::new(arrival(caller, None, unread(&body), None)),
+            stream: false,
+            model: pool.metrics.other_model(),
+            pool: Arc::clone(pool),
+            body,
+        });
+    };
+    if gateway.config.strict {
+        refuse_unsupported(&head, endpoint)?;
+    }
+    let pool = Arc::clone(pool_for(gateway, endpoint, &head)?);
+    let asked = head.model.as_deref();
+    let identified = identify_in(gateway, &pool, parts, endpoint, caller, &head);
+    let listed = asked.filter(|m| !pool.is_configured(m)).map(model_key);
+    let arrival = arrival(caller, head.max_tokens, identified, listed);
+    let model = match asked.or(pool.models.first().map(String::as_str)) {
+        Some(name) => pool.metrics.model(name),
+        None => pool.metrics.other_model(),
+    };
+    let stream = head.stream;
+    let renamed = rename(&pool, &head);
+    Ok(Admitted {
+        arrival: Box::new(arrival),
+        stream,
+        model,
+        body: renamed.unwrap_or(body),
+        pool,
+    })
+}
+
+/// The head, where the endpoint has one. Unknown endpoints may carry anything.
+fn read_head<'a>(
+    gateway: &Gateway,
+    endpoint: Endpoint,
+    body: &'a [u8],
+) -> Result<Option<RequestHead<'a>>, Problem> {
+    let depth = gateway.config.limits.json_depth_max;
+    match head::parse(endpoint, body, depth) {
+        Ok(head) => Ok(Some(head)),
+        Err(e) => {
+            // What would break a worker is refused on every path; what merely is no JSON is not.
+            if !endpoint.has_prompt() && e.kind != BodyErrorKind::TooDeep {
+                return Ok(None);
+            }
+            let problem = Problem::new(StatusCode::BAD_REQUEST, "invalid-body", e.to_string());
+            Err(match e.field {
+                Some(field) => problem.at(field),
+                None => problem,
+            })
+        }
+    }
+}
+
+fn refuse_unsupported(head: &RequestHead<'_>, endpoint: Endpoint) -> Result<(), Problem> {
+    let Some(field) = unsupported_fields(head, endpoint).next() else {
+        return Ok(());
+    };
+    Err(Problem::new(
+        StatusCode::BAD_REQUEST,
+        "unsupported-field",
+        format!("`{field}` is not a field of this endpoint"),
+    )
+    .at(field.to_owned()))
+}
+
+fn default_pool(gateway: &Gateway) -> Result<&Arc<Pool>, Problem> {
+    gateway.pools.first().ok_or_else(|| {
+        Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "no-workers",
+            "no pool is configured",
+        )
+    })
+}
+
+fn pool_for<'g>(
+    gateway: &'g Gateway,
+    endpoint: Endpoint,
+    head: &RequestHead<'_>,
+) -> Result<&'g Arc<Pool>, Problem> {
+    let Some(model) = head.model.as_deref() else {
+        if gateway.pools.len() == 1 || !endpoint.has_prompt() {
+            return default_pool(gateway);
+        }
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "missing-model",
+            "`model` must name one of the models served here",
+        )
+        .at("model"));
+    };
+    // A pool that names the model goes before one whose workers merely list it.
+    let named = gateway.pools.iter().find(|p| p.is_configured(model));
+    if let Some(pool) = named.or_else(|| gateway.pools.iter().find(|p| p.serves(model))) {
+        return Ok(pool);
+    }
+    if !endpoint.has_prompt() {
+        return default_pool(gateway);
+    }
+    let mut names: Vec<String> = gateway.pools.iter().flat_map(|p| p.model_names()).collect();
+    names.dedup();
+    Err(unknown_model(model, &names))
+}
+
+/// No pool serves it; the message says what is served.
+pub(super) fn unknown_model(model: &str, names: &[String]) -> Problem {
+    let shown: String = model.chars().take(128).collect();
+    let mut list = names
+        .iter()
+        .take(NAMES_MAX)
+        .map(|n| format!("`{n}`"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > NAMES_MAX {
+        list.push_str(", ...");
+    }
+    if list.is_empty() {
+        list.push_str("none yet");
+    }
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "model_not_found",
+        format!("model `{shown}` is not served here; served: {list}"),
+    )
+    .at("model")
+}
+
+fn identify_in(
+    gateway: &Gateway,
+    pool: &Pool,
+    parts: &Parts,
+    endpoint: Endpoint,
+    caller: Caller,
+    head: &RequestHead<'_>,
+) -> Identified {
+    let config = &gateway.config;
+    let settings = &pool.settings;
+    let own = settings.model.as_deref().unwrap_or_default();
+    // An alias is the model itself: its cache is shared.
+    let model = match head.model.as_deref() {
+        Some(asked) if !pool.is_configured(asked) => asked,
+        _ => own,
+    };
+    let session_headers: Vec<&str> = config.session_headers.iter().map(String::as_str).collect();
+    let header = |name: &str| parts.headers.get(name).and_then(text_of);
+    identify(
+        endpoint,
+        head,
+        &Context {
+            scope: scope(&Scope {
+                pool: pool.key,
+                model,
+                isolation: if settings.isolate_tenants {
+                    caller.tenant.0
+                } else {
+                    0
+                },
+                cache_salt: head.field("cache_salt").unwrap_or_default(),
+            }),
+            tenant: caller.tenant.0,
+            client_scope: caller.client_scope,
+            pool: pool.key,
+            block_bytes: settings.core.block_bytes as usize,
+            token_block: settings.token_block,
+            session_headers: &session_headers,
+            scenario_header: &config.scenario_header,
+            header: &header,
+        },
+    )
+}
+
+/// A body that was not read: nothing is known of it but its size.
+fn unread(body: &Bytes) -> Identified {
+    Identified {
+        chain: Vec::new(),
+        prompt_bytes: body.len() as u64,
+        prompt_tokens: None,
+        identity: Identity::Bytes,
+        turn: 1,
+        session: None,
+        session_source: KeySource::None,
+        opening: None,
+        scenario: None,
+        leading: None,
+        previous_response: None,
+        extra_prompts: 0,
+    }
+}
+
+fn arrival(
+    caller: Caller,
+    max_tokens: Option<u32>,
+    found: Identified,
+    listed: Option<maitred_core::ids::ModelKey>,
+) -> Arrival {
+    Arrival {
+        request: next_request(),
+        tenant: caller.tenant,
+        session: found.session,
+        session_source: found.session_source,
+        opening: found.opening,
+        scenario: found.scenario,
+        leading: found.leading,
+        previous_response: found.previous_response,
+        model: listed,
+        turn: found.turn,
+        identity: found.identity,
+        chain: found.chain,
+        prompt_bytes: found.prompt_bytes,
+        prompt_tokens: found.prompt_tokens,
+        max_tokens,
+        extra_prompts: found.extra_prompts,
+        deadline: None,
+        retryable: true,
+    }
+}
+
+/// The body under the name that the workers know, where the client used another configured one.
+fn rename(pool: &Pool, head: &RequestHead<'_>) -> Option<Bytes> {
+    let asked = head.model.as_deref()?;
+    let own = pool.settings.model.as_deref()?;
+    if asked == own || !pool.is_configured(asked) || pool.is_listed(asked) {
+        return None;
+    }
+    let value = serde_json::to_vec(own).ok()?;
+    Some(Bytes::from(splice::set_field(head, "model", &value)))
+}

@@ -1,0 +1,382 @@
+//! One request, from its head to its answer.
+
+mod admit;
+mod exchange;
+mod local;
+
+use crate::attempt::{Guest, Story, unix_ms};
+use crate::body::{self, BodyFailure};
+use crate::decode::{Coding, DecodeError};
+use crate::gateway::Gateway;
+use crate::headers::text_of;
+use crate::listener::HeadWatch;
+use crate::relay::RelayBody;
+use crate::reply::Problem;
+use crate::request_id::{request_id, traceparent};
+use admit::Admitted;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use maitred_core::ids::TenantId;
+use maitred_records::Name;
+use maitred_wire::{Endpoint, Family};
+use std::net::IpAddr;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Bodies larger than this are parsed and hashed off the event loop.
+const INLINE_MAX: usize = 256 << 10;
+/// Seeds of the hashes that tell tenants and peers apart.
+const TENANT_SEED: u64 = 0x7465_6e61_6e74_0001;
+const PEER_SEED: u64 = 0x7065_6572_0000_0001;
+
+/// One thread of the data path.
+pub(crate) struct Shard {
+    pub(crate) index: usize,
+    pub(crate) gateway: Arc<Gateway>,
+    /// Bounds the work on large bodies, over all threads.
+    pub(crate) heavy: Arc<Semaphore>,
+}
+
+/// One client connection.
+pub(crate) struct Client {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) peer: IpAddr,
+    /// The raw heads of an HTTP/1 connection.
+    pub(crate) heads: Option<Arc<HeadWatch>>,
+}
+
+impl Client {
+    /// The present request was read; what comes is the next one's.
+    fn read_on(&self) {
+        if let Some(heads) = &self.heads {
+            heads.next();
+        }
+    }
+}
+
+/// What every step needs to know of a request.
+pub(crate) struct Call {
+    pub(crate) parts: Parts,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) request_id: HeaderValue,
+    pub(crate) traceparent: HeaderValue,
+    pub(crate) arrived: Instant,
+    pub(crate) tenant: TenantId,
+    /// Tells anonymous callers apart.
+    pub(crate) client_scope: u64,
+    /// The body came in a coding and was decoded.
+    pub(crate) decoded: bool,
+    pub(crate) has_body: bool,
+}
+
+/// Serves one request.
+pub(crate) async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Response<RelayBody> {
+    let gateway = Arc::clone(&client.shard.gateway);
+    let (parts, body) = request.into_parts();
+    let endpoint = Endpoint::of(parts.method.as_str(), parts.uri.path());
+    let request_id = request_id(&parts.headers);
+    let origin = local::allowed_origin(&gateway.config, &parts.headers);
+    let mut call = Call {
+        traceparent: traceparent(&parts.headers),
+        request_id: request_id.clone(),
+        arrived: Instant::now(),
+        tenant: TenantId::default(),
+        client_scope: 0,
+        decoded: false,
+        has_body: false,
+        endpoint,
+        parts,
+    };
+    let mut response = match respond(&client, &mut call, body).await {
+        Ok(response) => response,
+        Err(problem) => problem.response(family_of(&call)),
+    };
+    let headers = response.headers_mut();
+    headers.insert("x-request-id", request_id);
+    if let Some(origin) = origin {
+        local::allow(headers, origin);
+    }
+    response
+}
+
+/// The shapes that the client expects: by endpoint, else by what only one family's clients send.
+fn family_of(call: &Call) -> Family {
+    if call.endpoint == Endpoint::Other || call.endpoint == Endpoint::Models {
+        let headers = &call.parts.headers;
+        if headers.contains_key("anthropic-version") {
+            return Family::Anthropic;
+        }
+    }
+    call.endpoint.family()
+}
+
+async fn respond(
+    client: &Client,
+    call: &mut Call,
+    body: Incoming,
+) -> Result<Response<RelayBody>, Problem> {
+    let gateway = &client.shard.gateway;
+    if let Some(response) = local::respond(gateway, call) {
+        client.read_on();
+        return Ok(response);
+    }
+    identify_caller(client, call);
+    let admitted = match admitted(client, call, body).await {
+        Ok(admitted) => admitted,
+        Err(problem) => {
+            story(gateway, call, None).rejected(problem.status.as_u16(), problem.code);
+            return Err(problem);
+        }
+    };
+    let Admitted {
+        pool,
+        arrival,
+        body,
+        stream,
+        model,
+    } = admitted;
+    let mut story = story(gateway, call, Some(model));
+    story.stream = stream;
+    let guest = Guest::arrive(story, pool, arrival);
+    exchange::attend(&client.shard, call, guest, body).await
+}
+
+fn story(
+    gateway: &Arc<Gateway>,
+    call: &Call,
+    model: Option<Arc<crate::metrics::ModelMetrics>>,
+) -> Story {
+    Story {
+        gateway: Arc::clone(gateway),
+        request_id: Name::from(text_of(&call.request_id).unwrap_or_default()),
+        endpoint: call.endpoint,
+        model: model.unwrap_or_else(|| gateway.metrics.unrouted().other_model()),
+        stream: false,
+        time_ms: unix_ms(),
+    }
+}
+
+/// Everything up to the pool's scheduler.
+async fn admitted(client: &Client, call: &mut Call, body: Incoming) -> Result<Admitted, Problem> {
+    let gateway = &client.shard.gateway;
+    if gateway.is_closing() {
+        return Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "closing",
+            "the gateway is shutting down",
+        )
+        .closing());
+    }
+    check_head(client, call)?;
+    let body = read_body(gateway, call, body).await?;
+    client.read_on();
+    call.has_body = !body.is_empty();
+    if body.len() <= INLINE_MAX {
+        return admit::admit(gateway, &call.parts, call.endpoint, call.caller(), body);
+    }
+    let _turn = client.shard.heavy.acquire().await;
+    let (gateway, endpoint, caller) = (Arc::clone(gateway), call.endpoint, call.caller());
+    // The head goes along and comes back: large bodies are rare, heads are small.
+    let parts = call.parts.clone();
+    let work = move || admit::admit(&gateway, &parts, endpoint, caller, body);
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+        Err(Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "the request could not be read",
+        ))
+    })
+}
+
+impl Call {
+    fn caller(&self) -> admit::Caller {
+        admit::Caller {
+            tenant: self.tenant,
+            client_scope: self.client_scope,
+        }
+    }
+}
+
+/// Framing that two servers could read differently, and heads out of their bounds.
+fn check_head(client: &Client, call: &Call) -> Result<(), Problem> {
+    let headers = &call.parts.headers;
+    if call.parts.version <= Version::HTTP_11
+        && headers.contains_key(TRANSFER_ENCODING)
+        && client
+            .heads
+            .as_ref()
+            .is_none_or(|h| h.ambiguous(call.parts.method.as_str()))
+    {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "ambiguous-framing",
+            "a request has either Transfer-Encoding or Content-Length, not both",
+        )
+        .closing());
+    }
+    let limits = &client.shard.gateway.config.limits;
+    let bytes: usize = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + 4)
+        .sum();
+    if bytes > limits.header_max_bytes || headers.len() > limits.headers_max {
+        return Err(Problem::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "headers-too-large",
+            "the request's headers are too large or too many",
+        )
+        .closing());
+    }
+    Ok(())
+}
+
+async fn read_body(gateway: &Gateway, call: &mut Call, body: Incoming) -> Result<Bytes, Problem> {
+    let config = &gateway.config;
+    let max = config.limits.body_max_bytes;
+    let too_large = || {
+        Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body-too-large",
+            format!("the request body is larger than {max} bytes"),
+        )
+    };
+    let declared = body::declared(&call.parts.headers);
+    let bytes = body::collect(body, declared, max, config.timeouts.first_byte)
+        .await
+        .map_err(|failure| match failure {
+            BodyFailure::TooLarge => too_large().closing(),
+            BodyFailure::Late => Problem::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "body-timeout",
+                "the request body did not come in time",
+            )
+            .closing(),
+            BodyFailure::Gone => Problem::new(
+                StatusCode::BAD_REQUEST,
+                "body-incomplete",
+                "the request body broke off",
+            )
+            .closing(),
+        })?;
+    let Some(coding) = coding(&call.parts.headers)? else {
+        return Ok(bytes);
+    };
+    call.decoded = true;
+    let decoded = if bytes.len() > INLINE_MAX / 8 {
+        let decode = move || coding.decode(&bytes, max);
+        tokio::task::spawn_blocking(decode)
+            .await
+            .unwrap_or(Err(DecodeError::Corrupt))
+    } else {
+        coding.decode(&bytes, max)
+    };
+    decoded.map_err(|e| match e {
+        DecodeError::TooLarge => too_large(),
+        DecodeError::Corrupt => Problem::new(
+            StatusCode::BAD_REQUEST,
+            "body-encoding",
+            "the request body is not what its Content-Encoding says",
+        ),
+    })
+}
+
+fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Problem> {
+    let Some(value) = headers.get(CONTENT_ENCODING) else {
+        return Ok(None);
+    };
+    text_of(value).ok_or(()).and_then(Coding::of).map_err(|()| {
+        Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "body-encoding",
+            "Content-Encoding must be one of zstd, gzip, deflate",
+        )
+    })
+}
+
+/// Who pays: the credential, else nobody, told apart by where it comes from.
+fn identify_caller(client: &Client, call: &mut Call) {
+    let headers = &call.parts.headers;
+    let credential = [AUTHORIZATION.as_str(), "x-api-key", "api-key"]
+        .iter()
+        .find_map(|name| headers.get(*name))
+        .map(HeaderValue::as_bytes)
+        .map(|v| v.strip_prefix(b"Bearer ").unwrap_or(v))
+        .filter(|v| !v.trim_ascii().is_empty());
+    if let Some(credential) = credential {
+        call.tenant = TenantId(xxh3_64_with_seed(credential, TENANT_SEED));
+    }
+    let config = &client.shard.gateway.config;
+    let from = client_address(&config.trusted_proxies, client.peer, headers);
+    call.client_scope = match from {
+        IpAddr::V4(a) => xxh3_64_with_seed(&a.octets(), PEER_SEED),
+        IpAddr::V6(a) => xxh3_64_with_seed(&a.octets(), PEER_SEED),
+    };
+}
+
+/// The nearest address that no trusted proxy vouches for.
+fn client_address(
+    trusted: &[crate::config::AllowRule],
+    peer: IpAddr,
+    headers: &HeaderMap,
+) -> IpAddr {
+    let is_trusted = |address: IpAddr| trusted.iter().any(|rule| rule.contains(address));
+    let mut from = peer;
+    if !is_trusted(from) {
+        return from;
+    }
+    let lines = headers.get_all("x-forwarded-for").iter();
+    let mut hops: Vec<&str> = lines
+        .filter_map(text_of)
+        .flat_map(|line| line.split(','))
+        .collect();
+    while let Some(hop) = hops.pop() {
+        let Ok(address) = hop.trim().parse() else {
+            break;
+        };
+        from = address;
+        if !is_trusted(from) {
+            break;
+        }
+    }
+    from
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::client_address;
+    use crate::config::AllowRule;
+    use http::{HeaderMap, HeaderValue};
+    use std::net::IpAddr;
+
+    #[test]
+    fn only_trusted_proxies_are_believed() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let trusted = [AllowRule::Range {
+            address: ip("10.0.0.0"),
+            prefix: 8,
+        }];
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            "x-forwarded-for",
+            HeaderValue::from_static("6.6.6.6, 1.2.3.4, 10.0.0.9"),
+        );
+        assert_eq!(
+            client_address(&trusted, ip("10.0.0.1"), &headers),
+            ip("1.2.3.4")
+        );
+        assert_eq!(
+            client_address(&trusted, ip("9.9.9.9"), &headers),
+            ip("9.9.9.9")
+        );
+        assert_eq!(
+            client_address(&[], ip("10.0.0.1"), &headers),
+            ip("10.0.0.1")
+        );
+    }
+}
