@@ -35,14 +35,6 @@ const HTTP2_PING_EVERY: Duration = Duration::from_secs(20);
 /// How often idle connections to workers are looked through.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Threads of the data path; 0: one per core.
-pub(crate) fn shard_count(threads: usize) -> usize {
-    if threads > 0 {
-        return threads;
-    }
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// How far the data path is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -54,7 +46,7 @@ enum Phase {
 }
 
 /// The running data path.
-pub(crate) struct DataPath {
+pub(crate) struct Listener {
     phase: watch::Sender<Phase>,
     open: Arc<AtomicUsize>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -65,26 +57,27 @@ struct Thread {
     connections: Arc<AtomicUsize>,
 }
 
-impl DataPath {
+impl Listener {
     /// Serves the listener (non-blocking, on the caller's runtime) with `shards` threads.
     ///
     /// # Errors
     /// A thread or the listener can not be set up.
     pub(crate) fn start(
-        gateway: &Arc<Gateway>,
+        gateway: Arc<Gateway>,
         listener: std::net::TcpListener,
         shards: usize,
     ) -> io::Result<Self> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (phase, watched) = watch::channel(Phase::Serving);
-        let heavy = Arc::new(Semaphore::new(shard_count(0)));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let heavy = Arc::new(Semaphore::new(cores));
         let open = Arc::new(AtomicUsize::new(0));
         let mut threads = Vec::new();
         let mut handles = Vec::new();
         for index in 0..shards.max(1) {
             let shard = Arc::new(Shard {
                 index,
-                gateway: Arc::clone(gateway),
+                gateway: Arc::clone(&gateway),
                 heavy: Arc::clone(&heavy),
             });
             let (send, receive) = mpsc::unbounded_channel();
@@ -104,7 +97,7 @@ impl DataPath {
             handles.push(handle);
         }
         tokio::spawn(accept(
-            Arc::clone(gateway),
+            gateway,
             listener,
             threads,
             Arc::clone(&open),
@@ -118,7 +111,7 @@ impl DataPath {
     }
 
     /// Takes no new connections and requests, waits for running ones for at most `grace`, ends.
-    pub(crate) async fn stop(self, grace: Duration) {
+    pub(crate) async fn shutdown(self, grace: Duration) {
         let _ = self.phase.send(Phase::Draining);
         let until = tokio::time::Instant::now() + grace;
         while self.open.load(Ordering::Relaxed) > 0 && tokio::time::Instant::now() < until {
