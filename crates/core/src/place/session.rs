@@ -6,7 +6,8 @@
 //! removed one gives up only its own. Three bounds, all over the candidates:
 //! - requests: `running + 1 <= max(ceil(bound x mean), floor)` (see `bound.rs`);
 //! - tokens: `load <= bound x mean load + floor x (this prompt + 128)`;
-//! - conversations: `sessions + 1 <= max(floor(bound x mean), ceil(mean), session_floor)`.
+//! - conversations: `sessions + 1 <= max(floor(bound x mean), ceil(mean), session_floor)`; those
+//!   that were placed and not accepted yet count too, or a burst would find nobody at home.
 //!
 //! A conversation with a home stays there until `load(home) > escape x (mean load of the others +
 //! what a move would lose) + 128 x floor`, all in tokens: a move makes the engine compute again what
@@ -32,9 +33,12 @@ use super::{
     by_load, position, rendezvous,
 };
 use crate::decision::Reason;
-use crate::ids::SessionKey;
-use crate::request::KeySource;
+use crate::ids::{SessionKey, WorkerId};
+use crate::request::{Arrival, KeySource};
 use crate::rng::Rng;
+use crate::time::Nanos;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 /// The settings of `session`.
@@ -86,16 +90,67 @@ impl Options {
     }
 }
 
-/// The policy; it keeps no state beyond its settings.
+/// New conversations that were placed and not accepted yet; the oldest is forgotten beyond it.
+pub const PENDING_MAX: usize = 1_024;
+
+/// When one of them is forgotten because nothing was heard of it: its attempt failed.
+const PENDING_FOR: Duration = Duration::from_secs(60);
+
+/// A new conversation on its way to a worker.
+struct Pending {
+    key: SessionKey,
+    worker: WorkerId,
+    since: Nanos,
+}
+
+/// The policy; its state is who is on the way.
 pub struct Session {
     options: Options,
+    pending: VecDeque<Pending>,
+    /// By candidate: conversations at home there or on the way. Kept for its memory.
+    conversations: Vec<u32>,
 }
 
 impl Session {
     /// With these settings.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options }
+        Self {
+            options,
+            pending: VecDeque::new(),
+            conversations: Vec::new(),
+        }
+    }
+
+    /// Counts the conversations of each candidate.
+    fn count(&mut self, candidates: &[Candidate], now: Nanos) {
+        while let Some(oldest) = self.pending.front() {
+            if now.since(oldest.since) <= PENDING_FOR {
+                break;
+            }
+            self.pending.pop_front();
+        }
+        self.conversations.clear();
+        self.conversations
+            .extend(candidates.iter().map(|c| c.sessions));
+        for pending in &self.pending {
+            // Candidates stand in slot order.
+            if let Ok(index) = candidates.binary_search_by_key(&pending.worker, |c| c.worker) {
+                self.conversations[index] += 1;
+            }
+        }
+    }
+
+    fn on_the_way(&mut self, key: SessionKey, worker: WorkerId, now: Nanos) {
+        self.pending.retain(|pending| pending.key != key);
+        if self.pending.len() >= PENDING_MAX {
+            self.pending.pop_front();
+        }
+        self.pending.push_back(Pending {
+            key,
+            worker,
+            since: now,
+        });
     }
 }
 
@@ -103,6 +158,7 @@ impl Session {
 struct View<'a> {
     candidates: &'a [Candidate],
     options: &'a Options,
+    conversations: &'a [u32],
     seated: bool,
     load: u64,
     cap: u64,
@@ -111,7 +167,7 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(question: &Question<'a>, options: &'a Options) -> Self {
+    fn new(question: &Question<'a>, options: &'a Options, conversations: &'a [u32]) -> Self {
         let candidates = question.candidates;
         let n = candidates.len();
         let bound = Bound {
@@ -119,10 +175,11 @@ impl<'a> View<'a> {
             floor: options.floor,
         };
         let load = total_load(candidates);
-        let sessions = candidates.iter().map(|c| u64::from(c.sessions)).sum();
+        let sessions = conversations.iter().map(|n| u64::from(*n)).sum();
         Self {
             candidates,
             options,
+            conversations,
             seated: any_seat(candidates),
             load,
             cap: bound.cap(total_running(candidates), n),
@@ -149,7 +206,7 @@ impl<'a> View<'a> {
     }
 
     /// First in the key's order of those that pass, and the first of all.
-    fn first(&self, key: SessionKey, pass: impl Fn(&Candidate) -> bool) -> (Option<usize>, usize) {
+    fn first(&self, key: SessionKey, pass: impl Fn(usize) -> bool) -> (Option<usize>, usize) {
         let mut best: Option<(u64, usize)> = None;
         let mut first = (0, 0);
         for (index, candidate) in self.candidates.iter().enumerate() {
@@ -157,7 +214,7 @@ impl<'a> View<'a> {
             if index == 0 || weight > first.0 {
                 first = (weight, index);
             }
-            if pass(candidate) && best.is_none_or(|(w, _)| weight > w) {
+            if pass(index) && best.is_none_or(|(w, _)| weight > w) {
                 best = Some((weight, index));
             }
         }
@@ -189,6 +246,47 @@ fn tokens_in(question: &Question<'_>, blocks: u32) -> f64 {
     f64::from(question.prompt_tokens) * share.min(1.0)
 }
 
+/// Where a conversation is believed to sit, and why that is believed.
+/// `home` is where it settled, or where it is on its way to.
+fn anchor(
+    question: &Question<'_>,
+    key: SessionKey,
+    home: Option<WorkerId>,
+) -> Option<(usize, Reason)> {
+    let candidates = question.candidates;
+    let later = question.guest.turn > 1;
+    let home = home
+        .and_then(|worker| position(candidates, worker))
+        .filter(|_| later || !derived(question));
+    let held = home.map_or(0, |index| candidates[index].matched_blocks);
+    let warm = later.then(|| warmest(question, key, held)).flatten();
+    warm.map(|index| (index, Reason::Warmest))
+        .or(home.map(|index| (index, Reason::Home)))
+}
+
+/// Whether the key was derived from the content, so that others may have it.
+fn derived(question: &Question<'_>) -> bool {
+    matches!(
+        question.guest.session_source,
+        KeySource::Content | KeySource::None
+    )
+}
+
+/// Whether the conversation stays where it is believed to sit.
+fn stays(question: &Question<'_>, view: &View<'_>, index: usize, reason: Reason) -> bool {
+    let seat = &question.candidates[index];
+    if question.guest.turn == 1 {
+        return view.takes(seat);
+    }
+    // What was there when it last sat there counts even if the index has dropped it.
+    let remembered = match (reason, question.home) {
+        (Reason::Home, Some(home)) => home.blocks,
+        _ => 0,
+    };
+    let held = seat.matched_blocks.max(remembered);
+    view.bears(seat, tokens_in(question, held))
+}
+
 impl Policy for Session {
     fn name(&self) -> &'static str {
         "session"
@@ -196,74 +294,62 @@ impl Policy for Session {
 
     fn place(&mut self, question: &Question<'_>, scores: &mut [f64], rng: &mut Rng) -> Answer {
         let candidates = question.candidates;
-        let guest = question.guest;
-        let Some(key) = guest.session.or(guest.opening) else {
+        let Some(key) = question.guest.session.or(question.guest.opening) else {
             return by_load(candidates, scores, rng, Reason::LeastLoad);
         };
         for (score, candidate) in scores.iter_mut().zip(candidates) {
             *score = rendezvous(key, candidate.identity) as f64 / u64::MAX as f64;
         }
-        let view = View::new(question, &self.options);
-        let derived = matches!(guest.session_source, KeySource::Content | KeySource::None);
-        let known = question.home.is_some();
-        let home = question
-            .home
-            .and_then(|home| position(candidates, home.worker))
-            .filter(|_| guest.turn > 1 || !derived);
-        let held = home.map_or(0, |index| candidates[index].matched_blocks);
-        let warm = (guest.turn > 1)
-            .then(|| warmest(question, key, held))
-            .flatten();
-        let anchor = warm
-            .map(|index| (index, Reason::Warmest))
-            .or(home.map(|index| (index, Reason::Home)));
-
-        if let Some((index, reason)) = anchor {
-            let seat = candidates[index];
-            // What was there when it last sat there counts even if the index has dropped it.
-            let remembered = match (reason, question.home) {
-                (Reason::Home, Some(home)) => home.blocks,
-                _ => 0,
+        self.count(candidates, question.now);
+        let view = View::new(question, &self.options, &self.conversations);
+        let on_the_way = self.pending.iter().find(|pending| pending.key == key);
+        let settled = question.home.map(|home| home.worker);
+        let home = settled.or(on_the_way.map(|pending| pending.worker));
+        let anchor = anchor(question, key, home);
+        if let Some((choice, reason)) = anchor
+            && stays(question, &view, choice, reason)
+        {
+            return Answer {
+                choice,
+                reason,
+                hold: self.options.hold,
             };
-            let held = seat.matched_blocks.max(remembered);
-            let stays = if guest.turn > 1 {
-                view.bears(&seat, tokens_in(question, held))
-            } else {
-                view.takes(&seat)
-            };
-            if stays {
-                return Answer {
-                    choice: index,
-                    reason,
-                    hold: self.options.hold,
-                };
-            }
         }
 
-        // From here on it goes by the key's order. A conversation that is already counted where it
-        // was, or that is no conversation yet, is not held against the number of conversations.
-        let elsewhere =
-            |c: &Candidate| anchor.is_none_or(|(index, _)| candidates[index].worker != c.worker);
-        let within = |c: &Candidate| {
-            view.takes(c) && elsewhere(c) && (known || u64::from(c.sessions) < view.session_cap)
+        // From here on it goes by the key's order. A known conversation is not held against the
+        // number of conversations: it is counted already.
+        let known = home.is_some();
+        let within = |index: usize| {
+            view.takes(&candidates[index])
+                && anchor.is_none_or(|(left, _)| left != index)
+                && (known || u64::from(view.conversations[index]) < view.session_cap)
         };
         let (mut choice, first) = view.first(key, within);
         if choice.is_none() {
-            choice = view.first(key, |c| view.takes(c)).0;
+            choice = view.first(key, |index| view.takes(&candidates[index])).0;
         }
         let Some(choice) = choice else {
             return by_load(candidates, scores, rng, Reason::LeastLoad);
         };
         let reason = match anchor {
             Some(_) => Reason::Escape,
-            None if known && !derived => Reason::HomeUnavailable,
+            None if known && !derived(question) => Reason::HomeUnavailable,
             None if choice == first => Reason::Hash,
             None => Reason::Bounded,
         };
+        if settled.is_none() && candidates[choice].seat {
+            self.on_the_way(key, candidates[choice].worker, question.now);
+        }
         Answer {
             choice,
             reason,
             hold: Duration::ZERO,
+        }
+    }
+
+    fn settled(&mut self, guest: &Arrival, _worker: WorkerId, _now: Nanos) {
+        if let Some(key) = guest.session.or(guest.opening) {
+            self.pending.retain(|pending| pending.key != key);
         }
     }
 }

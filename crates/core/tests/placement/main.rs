@@ -7,6 +7,7 @@
     clippy::print_stdout
 )]
 
+mod herd;
 mod properties;
 mod room;
 mod sessions;

@@ -3,6 +3,7 @@
 use crate::room::{BLOCK, Room, anonymous, chain, skew, turn_of};
 use maitred_core::decision::Reason;
 use maitred_core::ids::WorkerId;
+use maitred_core::place::PolicyConfig;
 use maitred_core::request::Arrival;
 use maitred_core::rng::Rng;
 
@@ -13,6 +14,7 @@ fn chat(session: u64, turn: u32) -> Arrival {
 
 /// Where a router that knows nothing puts a session when nothing runs.
 fn by_hash(room: &mut Room, session: u64) -> WorkerId {
+    room.policy = PolicyConfig::named("session").unwrap().build();
     let answer = room.ask(&chat(session, 1));
     assert_eq!(answer.reason, Reason::Hash);
     room.workers[answer.choice].worker

@@ -1,6 +1,7 @@
-use super::{Options, Session};
+use super::{Options, PENDING_MAX, Session};
 use crate::decision::Reason;
 use crate::ids::SessionKey;
+use crate::place::Policy;
 use crate::place::rendezvous;
 use crate::place::testing::{Table, candidate};
 use crate::request::KeySource;
@@ -218,4 +219,41 @@ fn without_a_key_load_decides() {
     assert_eq!((answer.choice, answer.reason), (1, Reason::LeastLoad));
     table.guest.opening = Some(SessionKey(4));
     assert_eq!(table.ask(&mut policy()).reason, Reason::Hash);
+}
+
+#[test]
+fn a_burst_of_new_sessions_is_counted_before_it_is_accepted() {
+    let (mut table, _) = table(4, 0, 1);
+    let mut policy = policy();
+    let mut counts = [0; 4];
+    let mut first = None;
+    for key in 0..12 {
+        table.session(key, 1);
+        let choice = table.ask(&mut policy).choice;
+        first = first.or(Some(choice));
+        counts[choice] += 1;
+    }
+    assert_eq!(counts, [3; 4]);
+    // Another request of one that is on its way goes there too.
+    table.session(0, 1);
+    let answer = table.ask(&mut policy);
+    assert_eq!((Some(answer.choice), answer.reason), (first, Reason::Home));
+    // Nothing was heard of them for a minute: they are forgotten.
+    table.now.0 += 61_000_000_000;
+    table.ask(&mut policy);
+    assert_eq!(policy.pending.len(), 1);
+    let worker = table.candidates[0].worker;
+    policy.settled(&table.guest, worker, table.now);
+    assert!(policy.pending.is_empty());
+}
+
+#[test]
+fn those_on_their_way_are_bounded() {
+    let (mut table, _) = table(2, 0, 1);
+    let mut policy = policy();
+    for key in 0..PENDING_MAX as u64 + 50 {
+        table.session(key, 1);
+        table.ask(&mut policy);
+    }
+    assert_eq!(policy.pending.len(), PENDING_MAX);
 }
