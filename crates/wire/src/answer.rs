@@ -61,3 +61,83 @@ pub fn read(endpoint: Endpoint, body: &[u8]) -> AnswerFacts {
 pub(crate) fn continuable(endpoint: Endpoint, id: &str) -> bool {
     (endpoint == Endpoint::Responses && !id.is_empty()) || id.starts_with("resp_")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(endpoint: Endpoint, body: &str) -> [Option<u32>; 3] {
+        let usage = read(endpoint, body.as_bytes()).usage;
+        [
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.output_tokens,
+        ]
+    }
+
+    #[test]
+    fn cached_tokens_have_three_states() {
+        let of = |details: &str| {
+            let body =
+                format!(r#"{{"usage":{{"prompt_tokens":9,"completion_tokens":2{details}}}}}"#);
+            usage(Endpoint::Chat, &body)[1]
+        };
+        assert_eq!(of(""), None);
+        assert_eq!(of(r#","prompt_tokens_details":null"#), None);
+        assert_eq!(
+            of(r#","prompt_tokens_details":{"cached_tokens":null}"#),
+            None
+        );
+        assert_eq!(
+            of(r#","prompt_tokens_details":{"cached_tokens":0}"#),
+            Some(0)
+        );
+        assert_eq!(
+            of(r#","prompt_tokens_details":{"cached_tokens":8}"#),
+            Some(8)
+        );
+    }
+
+    #[test]
+    fn every_familys_prompt_is_whole() {
+        let anthropic = r#"{"type":"message","id":"msg_1","usage":{"input_tokens":12,"cache_read_input_tokens":988,"output_tokens":3}}"#;
+        assert_eq!(
+            usage(Endpoint::Messages, anthropic),
+            [Some(1000), Some(988), Some(3)]
+        );
+        let written = r#"{"usage":{"input_tokens":2,"cache_read_input_tokens":0,"cache_creation_input_tokens":98}}"#;
+        assert_eq!(
+            usage(Endpoint::Messages, written),
+            [Some(100), Some(0), None]
+        );
+        let responses = r#"{"id":"resp_1","error":null,"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":8}}"#;
+        assert_eq!(
+            usage(Endpoint::Responses, responses),
+            [Some(9), Some(4), Some(8)]
+        );
+        let facts = read(Endpoint::Responses, responses.as_bytes());
+        assert_eq!(
+            (facts.response_id.as_deref(), facts.error),
+            (Some("resp_1"), false)
+        );
+        let rerank = r#"{"usage":{"total_tokens":56}}"#;
+        assert_eq!(usage(Endpoint::Rerank, rerank), [Some(56), None, None]);
+        let timings = r#"{"timings":{"cache_n":136,"prompt_n":1,"predicted_n":8}}"#;
+        assert_eq!(
+            usage(Endpoint::Chat, timings),
+            [Some(137), Some(136), Some(8)]
+        );
+        assert_eq!(usage(Endpoint::Chat, "not json"), [None, None, None]);
+    }
+
+    #[test]
+    fn an_error_under_any_status_is_an_error() {
+        let error = |body: &str| read(Endpoint::Chat, body.as_bytes()).error;
+        assert!(error(r#"{"choices":null,"error":{"code":429}}"#));
+        assert!(error(
+            r#"{"type":"error","error":{"type":"overloaded_error"}}"#
+        ));
+        assert!(!error(r#"{"choices":[],"error":null}"#));
+        assert!(!error(r#"{"choices":[]}"#));
+    }
+}

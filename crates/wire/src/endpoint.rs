@@ -113,3 +113,42 @@ impl Endpoint {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_known_in_all_the_forms_that_engines_have() {
+        for (path, endpoint) in [
+            ("/v1/chat/completions", Endpoint::Chat),
+            ("/chat/completions", Endpoint::Chat),
+            ("/v1/completions?x=1", Endpoint::Completions),
+            ("/v1/responses", Endpoint::Responses),
+            ("/v1/responses/compact", Endpoint::Other),
+            ("/v1/messages", Endpoint::Messages),
+            ("/v1/messages/count_tokens", Endpoint::CountTokens),
+            ("/v2/rerank", Endpoint::Rerank),
+            ("/rerank", Endpoint::Rerank),
+            ("/score/", Endpoint::Score),
+            ("/v1/tokenize", Endpoint::Tokenize),
+            ("/detokenize", Endpoint::Detokenize),
+            ("/", Endpoint::Other),
+            ("/v1", Endpoint::Other),
+            ("", Endpoint::Other),
+        ] {
+            assert_eq!(Endpoint::of("POST", path), endpoint, "{path}");
+        }
+        assert_eq!(Endpoint::of("GET", "/v1/models"), Endpoint::Models);
+        assert_eq!(Endpoint::of("GET", "/v1/models/a/b"), Endpoint::Models);
+        assert_eq!(Endpoint::of("GET", "/v1/chat/completions"), Endpoint::Other);
+    }
+
+    #[test]
+    fn unknown_paths_share_one_label() {
+        for n in 0..1000 {
+            let path = format!("/scan/{n}.php");
+            assert_eq!(Endpoint::of("GET", &path).route(), "unmatched");
+        }
+    }
+}

@@ -232,3 +232,6 @@ fn wrong_type(head: &RequestHead<'_>, name: &'static str, right: &'static str) -
         field: Some(name),
     }
 }
+
+#[cfg(test)]
+mod tests;
