@@ -24,6 +24,8 @@ pub mod recent;
 mod relay;
 mod reply;
 mod request_id;
+#[cfg(test)]
+mod scripted;
 mod service;
 mod start;
 pub mod upstream;

@@ -1,10 +1,22 @@
 //! Starting and stopping the gateway.
 
+use crate::admin;
 use crate::config::Config;
+use crate::fleet::Fleet;
 use crate::gateway::Gateway;
-use std::net::SocketAddr;
+use crate::listener::Listener;
+use crate::metrics::Metrics;
+use crate::pool::{AddError, Pool};
+use crate::recent::Recent;
+use maitred_records::RecordSink;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 /// Why the gateway could not start.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +29,7 @@ pub enum StartError {
         /// Which.
         address: SocketAddr,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A setting is wrong.
     #[error("{setting}: {message}")]
@@ -27,12 +39,20 @@ pub enum StartError {
         /// What is wrong.
         message: String,
     },
+    /// A worker of the configuration cannot be added.
+    #[error("pool {pool}: {source}")]
+    Worker {
+        /// Of which pool.
+        pool: String,
+        /// Why.
+        source: AddError,
+    },
     /// The record sink cannot be opened.
     #[error(transparent)]
     Records(#[from] maitred_records::SinkError),
 }
 
-/// A running gateway; shut it down with [`Running::shutdown`].
+/// A running gateway. [`Running::shutdown`] ends it in order; dropping it ends it at once.
 pub struct Running {
     /// Where clients connect (the real port where 0 was asked for).
     pub data: SocketAddr,
@@ -40,23 +60,152 @@ pub struct Running {
     pub admin: SocketAddr,
     /// What it shares.
     pub gateway: Arc<Gateway>,
+    listener: Listener,
+    /// The admin listener and the pools' timers.
+    tasks: JoinSet<()>,
 }
 
-/// Starts a gateway on the current tokio runtime.
+/// Starts a gateway. The data path gets threads of its own; probes, timers and the admin listener run
+/// on the current tokio runtime.
 ///
 /// # Errors
 /// An address, the record directory or a setting cannot be used; the error names it.
-#[expect(clippy::unused_async, reason = "binding will await")]
 pub async fn start(config: Config) -> Result<Running, StartError> {
-    Err(StartError::Setting {
-        setting: "listen".to_owned(),
-        message: format!("{} is not served yet", config.listen),
+    check_admin(&config)?;
+    let threads = threads(&config);
+    let records = RecordSink::open(&config.records)?;
+    let data_socket = bind("listen", config.listen)?;
+    let admin_socket = bind("admin", config.admin)?;
+    let gateway = Arc::new(build(config, records, threads)?);
+    for (pool, settings) in gateway.pools.iter().zip(&gateway.config.pools) {
+        for worker in &settings.workers {
+            gateway
+                .fleet
+                .add(pool, worker)
+                .map_err(|source| StartError::Worker {
+                    pool: pool.name.clone(),
+                    source,
+                })?;
+        }
+    }
+    let mut tasks = JoinSet::new();
+    for pool in &gateway.pools {
+        tasks.spawn(Arc::clone(&pool.driver).keep_time());
+    }
+    let (data, data_socket) = data_socket;
+    let (admin, admin_socket) = admin_socket;
+    let admin_socket = tokio::net::TcpListener::from_std(admin_socket)
+        .map_err(|source| unusable("admin", admin, source))?;
+    tasks.spawn(admin::serve(Arc::clone(&gateway), admin_socket));
+    let listener = Listener::start(Arc::clone(&gateway), data_socket, threads)
+        .map_err(|source| unusable("listen", data, source))?;
+    Ok(Running {
+        data,
+        admin,
+        gateway,
+        listener,
+        tasks,
     })
 }
 
+fn check_admin(config: &Config) -> Result<(), StartError> {
+    if config.admin.ip().is_loopback() || config.admin_token.is_some() {
+        return Ok(());
+    }
+    Err(StartError::Setting {
+        setting: "admin".to_owned(),
+        message: "must be a loopback address unless `admin_token` is set".to_owned(),
+    })
+}
+
+fn threads(config: &Config) -> usize {
+    match config.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    }
+}
+
+fn build(config: Config, records: RecordSink, threads: usize) -> Result<Gateway, StartError> {
+    let origin = Instant::now();
+    let metrics = Arc::new(Metrics::new());
+    // The standard library's hasher is keyed from the system's randomness.
+    let drawn = || {
+        std::collections::hash_map::RandomState::new()
+            .build_hasher()
+            .finish()
+    };
+    let seed = config.seed.unwrap_or_else(drawn);
+    let mut pools = Vec::with_capacity(config.pools.len());
+    for (index, settings) in config.pools.iter().enumerate() {
+        let seed = seed.wrapping_add(index as u64);
+        let pool =
+            Pool::new(settings.clone(), &metrics, origin, threads, seed).map_err(|error| {
+                StartError::Setting {
+                    setting: format!("pool {}: {}", settings.name, error.setting),
+                    message: format!("must be {}", error.allowed),
+                }
+            })?;
+        pools.push(Arc::new(pool));
+    }
+    Ok(Gateway {
+        config,
+        pools,
+        fleet: Fleet::new(Handle::current()),
+        metrics,
+        recent: Recent::default(),
+        records,
+        origin,
+        closing: AtomicBool::new(false),
+    })
+}
+
+fn bind(
+    setting: &'static str,
+    address: SocketAddr,
+) -> Result<(SocketAddr, TcpListener), StartError> {
+    let listener = listen(address).map_err(|source| unusable(setting, address, source))?;
+    let real = listener
+        .local_addr()
+        .map_err(|source| unusable(setting, address, source))?;
+    Ok((real, listener))
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    use socket2::{Domain, Socket, Type};
+    /// Connections that may wait to be accepted; the kernel has its own bound below.
+    const BACKLOG: i32 = 4_096;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    // A restarted gateway must not wait for its old connections to time out.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+fn unusable(setting: &'static str, address: SocketAddr, source: io::Error) -> StartError {
+    StartError::Bind {
+        setting,
+        address,
+        source,
+    }
+}
+
 impl Running {
-    /// Takes no new requests, lets running ones finish for at most `grace`, then ends everything.
-    pub async fn shutdown(self, grace: Duration) {
-        let _ = grace;
+    /// Takes no new requests, lets running ones finish for at most `grace`, then ends everything and
+    /// writes out the records.
+    pub async fn shutdown(mut self, grace: Duration) {
+        self.gateway.closing.store(true, Ordering::Relaxed);
+        self.listener.shutdown(grace).await;
+        self.gateway.fleet.stop();
+        self.tasks.shutdown().await;
+        let records = self.gateway.records.clone();
+        // Joining the writer thread blocks.
+        if tokio::task::spawn_blocking(move || records.close())
+            .await
+            .is_err()
+        {
+            tracing::error!("the record sink could not be closed");
+        }
     }
 }

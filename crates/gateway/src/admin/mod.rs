@@ -11,6 +11,9 @@ mod pools;
 mod routes;
 mod workers;
 
+#[cfg(test)]
+mod tests;
+
 pub use explain::explain;
 pub use pools::rows;
 

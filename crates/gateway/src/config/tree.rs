@@ -51,7 +51,9 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
             value: Value::Map(Vec::new()),
         });
     }
-    serde_saphyr::from_str::<Node>(text).map_err(|error| {
+    // YAML 1.2: a model named `n` is a text.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options::<Node>(text, options).map_err(|error| {
         let (line, column) = error
             .location()
             .map_or((1, 1), |at| (at.line() as u32, at.column() as u32));
