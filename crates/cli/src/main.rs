@@ -1,5 +1,6 @@
 //! `maitred`: one binary for the gateway, the simulated engines and the demo.
 
+mod demo;
 mod engine;
 
 use std::process::ExitCode;
@@ -15,11 +16,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Args),
     Engine(engine::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Demo(args) => demo::run(args),
         Command::Engine(args) => engine::run(args),
     }
 }
