@@ -75,6 +75,7 @@ pub struct Chwbl {
     options: Options,
     members: Vec<(WorkerId, u64)>,
     ring: Vec<(u64, WorkerId)>,
+    built: bool,
 }
 
 impl Chwbl {
@@ -85,10 +86,30 @@ impl Chwbl {
             options,
             members: Vec::new(),
             ring: Vec::new(),
+            built: true,
         }
     }
 
-    /// Walks the ring from `key`. `slots[i]` is candidate `i`'s slot, in order.
+    /// Builds the ring if the members have changed.
+    fn build(&mut self) {
+        if self.built {
+            return;
+        }
+        let share = RING_POINTS_MAX / self.members.len().max(1);
+        let points = (self.options.replication as usize).min(share.max(1)) as u64;
+        self.ring.clear();
+        self.ring.reserve(self.members.len() * points as usize);
+        for (worker, identity) in &self.members {
+            for point in 0..points {
+                self.ring.push((mix(identity ^ mix(point)), *worker));
+            }
+        }
+        self.ring.sort_unstable();
+        self.built = true;
+    }
+
+    /// Walks the ring from `key` to the first candidate that is `within`, and says whether it was
+    /// the very first.
     fn walk(
         &self,
         key: u64,
@@ -133,6 +154,7 @@ impl Policy for Chwbl {
         let Some(key) = question.guest.leading else {
             return by_load(candidates, scores, rng, Reason::LeastLoad);
         };
+        self.build();
         let bound = Bound {
             factor: self.options.load_factor,
             floor: self.options.floor,
@@ -164,16 +186,8 @@ impl Policy for Chwbl {
         }
         self.members.clear();
         self.members.extend_from_slice(members);
-        let share = RING_POINTS_MAX / members.len().max(1);
-        let points = (self.options.replication as usize).min(share.max(1)) as u64;
-        self.ring.clear();
-        self.ring.reserve(members.len() * points as usize);
-        for (worker, identity) in members {
-            for point in 0..points {
-                self.ring.push((mix(identity ^ mix(point)), *worker));
-            }
-        }
-        self.ring.sort_unstable();
+        // Built when it is needed: a large pool that starts adds its workers one by one.
+        self.built = false;
     }
 }
 
@@ -265,9 +279,11 @@ mod tests {
             .map(|slot| (candidate(slot).worker, candidate(slot).identity))
             .collect();
         policy.members(&members);
+        policy.build();
         assert!(policy.ring.len() <= RING_POINTS_MAX);
         assert_eq!(policy.ring.len(), 4_096 * 32);
         policy.members(&members[..1]);
+        policy.build();
         assert_eq!(policy.ring.len(), 256);
     }
 }

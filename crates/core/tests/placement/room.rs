@@ -98,9 +98,8 @@ impl Room {
             caches: HashMap::new(),
             now: Nanos(1),
         };
-        for slot in 0..n {
-            room.add(slot);
-        }
+        room.workers.extend((0..n).map(idle));
+        room.tell_members();
         room
     }
 
@@ -133,17 +132,16 @@ impl Room {
 
     /// Asks the policy and changes nothing else.
     pub(crate) fn ask(&mut self, guest: &Arrival) -> Answer {
+        let mut sessions: HashMap<WorkerId, u32> = HashMap::new();
+        for home in self.homes.values() {
+            *sessions.entry(home.worker).or_default() += 1;
+        }
         for c in &mut self.workers {
             let cache = self.caches.get(&c.worker);
             let held = |hash: &&u64| cache.is_some_and(|cache| cache.contains(*hash));
             c.matched_blocks = guest.chain.iter().take_while(held).count() as u32;
             c.matched_tokens = c.matched_blocks * BLOCK;
-            c.sessions = 0;
-        }
-        for home in self.homes.values() {
-            if let Some(c) = self.workers.iter_mut().find(|c| c.worker == home.worker) {
-                c.sessions += 1;
-            }
+            c.sessions = sessions.get(&c.worker).copied().unwrap_or(0);
         }
         let mut scores = vec![f64::NAN; self.workers.len()];
         let question = Question {
