@@ -156,11 +156,12 @@ impl Health {
     /// is a new life.
     pub(crate) fn accepted(&mut self, dispatched: Nanos, now: Nanos) -> bool {
         self.bytes(now);
-        let restarted = self.seen && self.gone.is_some_and(|since| since <= dispatched);
-        self.seen = true;
-        if restarted {
+        let back = self.gone.is_some_and(|since| since <= dispatched);
+        if back {
             self.gone = None;
         }
+        let restarted = back && self.seen;
+        self.seen = true;
         restarted
     }
 

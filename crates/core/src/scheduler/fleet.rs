@@ -99,8 +99,9 @@ impl Scheduler {
         worker.reborn();
         let epoch = worker.epoch;
         self.forget(id);
-        // Those who wait for a response of its old life wait in vain.
+        // Those who wait for a response of its old life wait in vain; and it is not full any more.
         self.fleet_changed = true;
+        self.room = true;
         effects.push(Effect::Epoch { worker: id, epoch });
     }
 

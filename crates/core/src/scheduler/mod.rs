@@ -248,6 +248,7 @@ impl Scheduler {
         self.policy = policy.build();
         self.config.policy = policy;
         self.tell_members();
+        self.end_holds();
         self.room = true;
     }
 

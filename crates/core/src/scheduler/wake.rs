@@ -95,6 +95,20 @@ impl Scheduler {
         }
     }
 
+    /// Those who hold do so by another policy's word: they will be asked for again.
+    pub(super) fn end_holds(&mut self) {
+        let holders: Vec<RequestId> = self.line.iter().map(|(_, id)| id).collect();
+        for id in holders {
+            if let Some(mut request) = self.take(id) {
+                if matches!(request.hold, Hold::Holding { .. }) {
+                    request.hold = Hold::Fresh;
+                    self.arm_request(&mut request);
+                }
+                self.keep(request);
+            }
+        }
+    }
+
     /// Whether it holds for a worker that takes work but has no room yet.
     fn holds(&self, request: &Request, now: Nanos) -> bool {
         let Hold::Holding { worker, until } = request.hold else {

@@ -1,0 +1,135 @@
+//! Random steps; numbers pick among whatever is there when the step is taken.
+
+use maitred_core::request::Failure;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Arrive {
+        session: Option<u64>,
+        blocks: u64,
+        model: Option<u64>,
+        continues: Option<u64>,
+        deadline_ms: Option<u64>,
+        extra: u32,
+        retryable: bool,
+    },
+    Accepted(usize),
+    FirstToken(usize),
+    Finished {
+        pick: usize,
+        served: bool,
+        cached: Option<u32>,
+    },
+    Failed {
+        pick: usize,
+        failure: Failure,
+        retry: bool,
+        after_ms: Option<u64>,
+    },
+    Cancel(usize),
+    Responded(usize, u64),
+    /// An input about something that is over or never was.
+    Stray(u64, u8),
+    Add {
+        slots: Option<u32>,
+        prefill: Option<u64>,
+        model: Option<u64>,
+        ready: bool,
+    },
+    Remove(usize),
+    Drain(usize, Option<u64>),
+    Resume(usize),
+    Seats(usize, Option<u32>),
+    Models(usize, Option<u64>),
+    Report(usize, u8),
+    Policy(usize),
+    Advance(u64),
+}
+
+fn failure() -> impl Strategy<Value = Failure> {
+    prop_oneof![
+        Just(Failure::Connect),
+        Just(Failure::Reset),
+        Just(Failure::ServerError),
+        Just(Failure::Saturated),
+        Just(Failure::TotalTimeout),
+        Just(Failure::Truncated),
+    ]
+}
+
+fn arrive() -> impl Strategy<Value = Step> {
+    (
+        option::of(0..6_u64),
+        0..12_u64,
+        option::weighted(0.2, 0..3_u64),
+        option::weighted(0.1, 0..4_u64),
+        option::weighted(0.2, 0..5_000_u64),
+        prop_oneof![4 => Just(0_u32), 1 => 1..4_u32],
+        any::<bool>(),
+    )
+        .prop_map(
+            |(session, blocks, model, continues, deadline_ms, extra, retryable)| Step::Arrive {
+                session,
+                blocks,
+                model,
+                continues,
+                deadline_ms,
+                extra,
+                retryable,
+            },
+        )
+}
+
+fn worker() -> impl Strategy<Value = Step> {
+    let pick = any::<usize>;
+    let few = || option::of(0..4_u32);
+    prop_oneof![
+        3 => (few(), option::of(1..300_u64), option::weighted(0.2, 0..3_u64), any::<bool>())
+            .prop_map(|(slots, prefill, model, ready)| Step::Add { slots, prefill, model, ready }),
+        2 => pick().prop_map(Step::Remove),
+        1 => (pick(), option::of(0..4_000_u64)).prop_map(|(w, ms)| Step::Drain(w, ms)),
+        1 => pick().prop_map(Step::Resume),
+        1 => (pick(), few()).prop_map(|(w, slots)| Step::Seats(w, slots)),
+        1 => (pick(), option::of(0..3_u64)).prop_map(|(w, model)| Step::Models(w, model)),
+        6 => (pick(), 0..8_u8).prop_map(|(w, kind)| Step::Report(w, kind)),
+        1 => pick().prop_map(Step::Policy),
+    ]
+}
+
+/// A day in the life of a pool.
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let pick = any::<usize>;
+    let failed = (pick(), failure(), any::<bool>(), option::of(0..5_000_u64)).prop_map(
+        |(pick, failure, retry, after_ms)| Step::Failed {
+            pick,
+            failure,
+            retry,
+            after_ms,
+        },
+    );
+    let finished =
+        (pick(), any::<bool>(), option::of(0..200_u32)).prop_map(|(pick, served, cached)| {
+            Step::Finished {
+                pick,
+                served,
+                cached,
+            }
+        });
+    let step = prop_oneof![
+        10 => arrive(),
+        4 => pick().prop_map(Step::Accepted),
+        4 => pick().prop_map(Step::FirstToken),
+        4 => finished,
+        4 => failed,
+        2 => pick().prop_map(Step::Cancel),
+        1 => (pick(), 0..4_u64).prop_map(|(pick, key)| Step::Responded(pick, key)),
+        1 => (0..50_u64, any::<u8>()).prop_map(|(id, kind)| Step::Stray(id, kind)),
+        6 => worker(),
+        4 => (0..3_000_u64).prop_map(Step::Advance),
+    ];
+    vec(step, 1..160)
+}
