@@ -1,11 +1,18 @@
 //! `maitred`: one binary for the gateway, the simulated engines and the demo.
 
+mod check;
 mod demo;
 mod engine;
+mod explain;
+mod serve;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+// Many small and some large blocks from many threads: the system's allocator keeps more than it gives back.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Debug, Parser)]
 #[command(name = "maitred", version, about)]
@@ -16,13 +23,19 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Demo(demo::Args),
+    Serve(serve::Args),
     Engine(engine::Args),
+    Demo(demo::Args),
+    Check(check::Args),
+    Explain(explain::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Demo(args) => demo::run(args),
+        Command::Serve(args) => serve::run(args),
         Command::Engine(args) => engine::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Explain(args) => explain::run(args),
     }
 }

@@ -1,0 +1,186 @@
+//! `maitred serve`: the gateway.
+
+use maitred_gateway::config::{Config, Flags, PoolSettings, Problem, check};
+use maitred_gateway::{Running, start};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Serve clients from workers: the gateway.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Configuration file; flags override it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where clients connect; 127.0.0.1:8080 where nothing else is said.
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Where operators connect; 127.0.0.1:8081 where nothing else is said.
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<SocketAddr>,
+    /// A worker's base URL; once for each worker.
+    #[arg(long = "worker", value_name = "URL")]
+    workers: Vec<String>,
+    /// Placement policy.
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// The model that the workers serve; without it, whatever they list.
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// Directory for attempt records.
+    #[arg(long, value_name = "DIR")]
+    records: Option<PathBuf>,
+    /// Threads of the data path; one per core where nothing else is said.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// What to log: a level, or a filter such as `info,maitred_gateway=debug`.
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "info",
+        env = "MAITRED_LOG"
+    )]
+    log: String,
+    /// Log lines as JSON.
+    #[arg(long)]
+    log_json: bool,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let config = match configure(&args) {
+        Ok(config) => config,
+        Err(message) => return complain(&message),
+    };
+    if let Err(message) = log(&args) {
+        return complain(&message);
+    }
+    // The data path has threads of its own; what is left fits on this one.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&error.to_string()),
+    };
+    match runtime.block_on(serve(config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => complain(&message),
+    }
+}
+
+fn complain(message: &str) -> ExitCode {
+    // Nobody reads standard error: then the exit code must do.
+    let _ = writeln!(std::io::stderr(), "maitred serve: {message}");
+    ExitCode::FAILURE
+}
+
+fn configure(args: &Args) -> Result<Config, String> {
+    let file = match &args.config {
+        Some(path) => Some(read(path)?),
+        None => None,
+    };
+    let flags = Flags {
+        listen: args.listen,
+        admin: args.admin,
+        workers: args.workers.clone(),
+        policy: args.policy.clone(),
+        model: args.model.clone(),
+        records: args.records.clone(),
+        threads: args.threads,
+    };
+    flags
+        .apply(file)
+        .map_err(|problems| all(&problems, |problem| problem.to_string()))
+}
+
+fn read(path: &Path) -> Result<Config, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    check(&text)
+        .map_err(|problems| all(&problems, |problem| format!("{}:{problem}", path.display())))
+}
+
+fn all(problems: &[Problem], show: impl Fn(&Problem) -> String) -> String {
+    let lines: Vec<String> = problems.iter().map(show).collect();
+    lines.join("\n")
+}
+
+fn log(args: &Args) -> Result<(), String> {
+    let filter = EnvFilter::try_new(&args.log).map_err(|error| format!("--log: {error}"))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
+    let set = if args.log_json {
+        builder.json().try_init()
+    } else {
+        builder.try_init()
+    };
+    set.map_err(|error| format!("--log: {error}"))
+}
+
+async fn serve(config: Config) -> Result<(), String> {
+    let grace = config.shutdown_grace;
+    // Before anything is served: a signal must not be missed.
+    let mut term = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
+    let mut int = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
+    let running = start(config).await.map_err(|error| error.to_string())?;
+    let mut out = std::io::stdout();
+    let greeting = greeting(&running);
+    out.write_all(greeting.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| format!("standard output: {error}"))?;
+    tokio::select! {
+        _ = term.recv() => tracing::info!("SIGTERM"),
+        _ = int.recv() => tracing::info!("SIGINT"),
+    }
+    tracing::info!(
+        grace_seconds = grace.as_secs_f64(),
+        "closing: running requests may finish; a second signal ends them"
+    );
+    let shutdown = running.shutdown(grace);
+    tokio::select! {
+        () = shutdown => {}
+        _ = term.recv() => tracing::warn!("ended at once"),
+        _ = int.recv() => tracing::warn!("ended at once"),
+    }
+    Ok(())
+}
+
+fn greeting(running: &Running) -> String {
+    let config = &running.gateway.config;
+    let mut text = format!(
+        "maitred serves http://{}, admin http://{}\n",
+        running.data, running.admin
+    );
+    for pool in &config.pools {
+        greet_pool(&mut text, pool);
+    }
+    match &config.records.dir {
+        Some(dir) => text.push_str(&format!("records in {}\n", dir.display())),
+        None => text.push_str("records are not kept (--records DIR keeps them)\n"),
+    }
+    text
+}
+
+fn greet_pool(text: &mut String, pool: &PoolSettings) {
+    let model = match &pool.model {
+        Some(model) => format!("model {model}"),
+        None => "whatever model its workers list".to_owned(),
+    };
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "pool {}: {model}, policy {}, workers {}",
+        pool.name,
+        pool.core.policy.name(),
+        pool.workers.len()
+    );
+    for worker in &pool.workers {
+        let _ = writeln!(text, "  {} at {}", worker.name, worker.url);
+    }
+}
