@@ -8,6 +8,10 @@ use alloc::collections::BTreeMap;
 use core::ops::Bound;
 use core::time::Duration;
 
+/// A request that others passed so often (because it needs more prefill than they) gets a worker
+/// kept free for it.
+pub(crate) const PASSES_MAX: u32 = 64;
+
 /// Weight of the newest interval in the drain rate.
 const INTERVAL_WEIGHT: f64 = 0.2;
 /// The longest wait that is advised.
@@ -76,6 +80,15 @@ impl Line {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, RequestId)> {
         self.entries.iter().map(|(place, e)| (*place, e.request))
+    }
+
+    /// Those among the first `most` that were passed too often, in order.
+    pub(crate) fn overdue(&self, most: usize) -> impl Iterator<Item = (u64, RequestId)> {
+        self.entries
+            .iter()
+            .take(most)
+            .filter(|(_, entry)| entry.passed_by >= PASSES_MAX)
+            .map(|(place, entry)| (*place, entry.request))
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -4,6 +4,7 @@ use super::request::{Hold, Request};
 use super::{LostResponse, Scheduler};
 use crate::decision::Reason;
 use crate::ids::WorkerId;
+use crate::limits::LINE_SCAN_MAX;
 use crate::place::{Answer, Candidate, Question};
 use crate::pool::ratio::leading_tokens;
 use crate::pool::worker::Worker;
@@ -204,6 +205,7 @@ impl Scheduler {
         self.index
             .matches(&request.guest.chain, &mut scratch.matches);
         scratch.candidates.clear();
+        let kept = self.kept_free(request, now);
         let tiers: [fn(&Worker, Nanos) -> bool; 2] = [
             |worker, now| worker.health.takes_work(now),
             |worker, now| worker.health.last_resort(now),
@@ -213,7 +215,8 @@ impl Scheduler {
                 let asked = only.is_none_or(|id| id == worker.id);
                 if asked && takes(worker, now) && could_take(worker, request) {
                     let blocks = scratch.matches.blocks(worker.id.slot);
-                    let candidate = self.candidate(worker, request, blocks, now);
+                    let mut candidate = self.candidate(worker, request, blocks, now);
+                    candidate.seat &= kept != Some(worker.id);
                     scratch.candidates.push(candidate);
                 }
             }
@@ -222,6 +225,26 @@ impl Scheduler {
             }
         }
         self.scratch = scratch;
+    }
+
+    /// The worker that is kept free of newcomers for one who was passed too often: that with the
+    /// least open prefill. Its prefill ends, so that wait is bounded.
+    fn kept_free(&self, newcomer: &Request, now: Nanos) -> Option<WorkerId> {
+        let overdue = self
+            .line
+            .overdue(LINE_SCAN_MAX)
+            .take_while(|(place, _)| *place < newcomer.place)
+            .filter_map(|(_, id)| self.requests.get(&id))
+            .find(|waiting| {
+                waiting.no_worker_until.is_none()
+                    && waiting.guest.previous_response.is_none()
+                    && !matches!(waiting.hold, Hold::Holding { .. })
+            })?;
+        self.fleet
+            .iter()
+            .filter(|worker| worker.health.takes_work(now) && could_take(worker, overdue))
+            .min_by_key(|worker| (worker.ledger.prefill_tokens, worker.ledger.running))
+            .map(|worker| worker.id)
     }
 
     fn candidate(

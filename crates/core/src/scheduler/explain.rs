@@ -28,11 +28,7 @@ impl Scheduler {
             attempt,
             worker: chosen.worker,
             policy: self.policy.name(),
-            reason: if attempt.number > 1 {
-                Reason::Retry
-            } else {
-                pick.reason
-            },
+            reason: reason(pick.reason, attempt.number, candidates.len()),
             candidates_count: candidates.len() as u32,
             candidates: select(candidates, &self.scratch.scores, pick.index),
             seed: pick.seed,
@@ -47,6 +43,19 @@ impl Scheduler {
             report_age,
             stale: report_age.is_none_or(|age| age > self.config.stale_after),
         })
+    }
+}
+
+/// A retry is one whatever the policy went by; and where load alone decided among one, nothing did.
+fn reason(policys: Reason, number: u8, candidates: usize) -> Reason {
+    match policys {
+        _ if number > 1 => Reason::Retry,
+        Reason::LeastLoad | Reason::Random | Reason::Rotation | Reason::PowerOfTwo
+            if candidates == 1 =>
+        {
+            Reason::OnlyOne
+        }
+        other => other,
     }
 }
 
@@ -107,7 +116,7 @@ fn select(
 
 #[cfg(test)]
 mod tests {
-    use super::{Candidate, Nanos, select};
+    use super::{Candidate, Nanos, Reason, reason, select};
     use crate::ids::WorkerId;
     use alloc::vec::Vec;
 
@@ -134,6 +143,14 @@ mod tests {
         let candidates: Vec<Candidate> = (0..scores.len() as u32).map(candidate).collect();
         let list = select(&candidates, scores, chosen);
         list.iter().map(|scored| scored.worker.slot).collect()
+    }
+
+    #[test]
+    fn reasons_of_retries_and_of_lone_workers() {
+        assert_eq!(reason(Reason::Home, 1, 1), Reason::Home);
+        assert_eq!(reason(Reason::LeastLoad, 1, 2), Reason::LeastLoad);
+        assert_eq!(reason(Reason::LeastLoad, 1, 1), Reason::OnlyOne);
+        assert_eq!(reason(Reason::Home, 2, 3), Reason::Retry);
     }
 
     #[test]

@@ -249,3 +249,34 @@ fn hundred_leave_and_the_seats_are_all_there() {
     let effects = table.finish(first(201));
     assert_eq!(only_dispatch(effects).attempt, first(204));
 }
+
+#[test]
+fn a_large_prompt_is_not_passed_for_ever_by_small_ones() {
+    let seats = Seats {
+        prefill_tokens: Some(400),
+        ..Seats::default()
+    };
+    let mut table = Table::new(config(), 1, seats);
+    for id in 1..=3 {
+        table.seat(guest(id));
+    }
+    let large = Arrival {
+        prompt_bytes: 1_200,
+        ..guest(1_000)
+    };
+    assert!(table.arrive(large).is_empty(), "300 + 300 > 400");
+    // Each small one that comes finds room, and one before it leaves.
+    let mut id = 4;
+    while table.scheduler.line_len() == 1 {
+        table.seat(guest(id));
+        table.finish(first(id - 3));
+        id += 1;
+        if id == 4 + 64 {
+            break;
+        }
+    }
+    assert!(table.arrive(guest(2_000)).is_empty(), "64 passed: no more");
+    assert!(table.finish(first(id - 1)).is_empty());
+    let decision = only_dispatch(table.finish(first(id - 2)));
+    assert_eq!((decision.attempt, decision.passed_by), (first(1_000), 64));
+}
