@@ -33,8 +33,12 @@ pub fn maitred_path() -> &'static Path {
         if profile_dir.ends_with("release") {
             build.arg("--release");
         }
-        let built = build.status().expect("cargo runs");
-        assert!(built.success(), "cargo build -p maitred failed");
+        let built = build.output().expect("cargo runs");
+        let said = String::from_utf8_lossy(&built.stderr);
+        assert!(
+            built.status.success(),
+            "cargo build -p maitred failed:\n{said}"
+        );
         profile_dir.join("maitred")
     })
 }
@@ -138,12 +142,17 @@ impl Process {
 
     /// One GET of the admin listener on a connection of its own.
     pub async fn admin_get(&self, path: &str) -> Response {
-        Client::connect(self.admin).await.get(path).await
+        self.admin_send("GET", path, "").await
     }
 
     /// One request to the admin listener on a connection of its own.
     pub async fn admin_send(&self, method: &str, path: &str, body: &str) -> Response {
-        let headers = [("content-type", "application/json")];
+        // The admin listener answers local names only, against DNS rebinding.
+        let host = self.admin.to_string();
+        let headers = [
+            ("host", host.as_str()),
+            ("content-type", "application/json"),
+        ];
         let bytes = crate::request(method, path, &headers, body);
         Client::connect(self.admin).await.exchange(&bytes).await
     }

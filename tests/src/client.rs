@@ -220,7 +220,7 @@ pub(crate) fn reset_on_close(writer: OwnedWriteHalf) {
     writer.forget();
 }
 
-/// The bytes of a request with `host`, a content-length (unless GET) and these headers.
+/// The bytes of a request with a `host` (its own, unless the headers have one), a content-length (unless GET) and these headers.
 pub fn request(
     method: &str,
     path: &str,
@@ -228,7 +228,13 @@ pub fn request(
     body: impl AsRef<[u8]>,
 ) -> Vec<u8> {
     let body = body.as_ref();
-    let mut bytes = format!("{method} {path} HTTP/1.1\r\nhost: maitred.test\r\n").into_bytes();
+    let mut bytes = format!("{method} {path} HTTP/1.1\r\n").into_bytes();
+    if !headers
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case("host"))
+    {
+        bytes.extend_from_slice(b"host: maitred.test\r\n");
+    }
     for (name, value) in headers {
         bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }

@@ -173,10 +173,8 @@ impl<R: AsyncRead + Unpin> Wire<R> {
 
     /// Reads more; `Ok(0)` is the end of the stream.
     pub(crate) async fn fill(&mut self) -> io::Result<usize> {
-        let mut block = [0u8; 16 * 1024];
-        let count = self.reader.read(&mut block).await?;
-        self.ahead.extend_from_slice(&block[..count]);
-        Ok(count)
+        self.ahead.reserve(16 * 1024);
+        self.reader.read_buf(&mut self.ahead).await
     }
 
     fn take(&mut self, count: usize) -> Vec<u8> {
