@@ -1,7 +1,7 @@
 //! The record of one attempt (schema 1).
 
 use crate::name::Name;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
 
 /// Number of this layout; a reader refuses none, it fills what is missing with "unknown".
@@ -141,13 +141,13 @@ pub struct AttemptRecord {
     #[serde(default)]
     pub output_tokens: Option<u32>,
     /// From arrival to dispatch (or refusal), in milliseconds.
-    #[serde(default)]
+    #[serde(default, serialize_with = "micros")]
     pub queue_ms: f64,
     /// From arrival to the first token, in milliseconds.
-    #[serde(default)]
+    #[serde(default, serialize_with = "opt_micros")]
     pub ttft_ms: Option<f64>,
     /// From arrival to the end, in milliseconds.
-    #[serde(default)]
+    #[serde(default, serialize_with = "micros")]
     pub e2e_ms: f64,
     /// Age of the worker's own metrics at the decision, in milliseconds.
     #[serde(default)]
@@ -206,6 +206,18 @@ impl Default for AttemptRecord {
             status: None,
             seed: 0,
         }
+    }
+}
+
+/// Milliseconds to the microsecond: more digits are noise.
+fn micros<S: Serializer>(ms: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((ms * 1e3).round() / 1e3)
+}
+
+fn opt_micros<S: Serializer>(ms: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match ms {
+        Some(ms) => micros(ms, serializer),
+        None => serializer.serialize_none(),
     }
 }
 

@@ -6,12 +6,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Records sit in the writer's buffer for at most this long.
-const FLUSH_EVERY: Duration = Duration::from_millis(200);
+/// While records come, the writer sleeps this long between two looks: waking it for each of them
+/// would cost the senders more than the record itself.
+const REST: Duration = Duration::from_millis(50);
 /// The writer's buffer is written out when it has grown to this many bytes.
 const BATCH_BYTES: usize = 256 << 10;
 /// Write errors are logged at most this often.
@@ -200,30 +201,34 @@ impl Writer {
     }
 
     fn run(mut self, queue: &Receiver<Arc<AttemptRecord>>) {
-        let mut flush_at: Option<Instant> = None;
+        // With nothing queued there is nothing to hurry for: sleep until a record comes.
+        while let Ok(record) = queue.recv() {
+            self.add(&record);
+            if !self.drain(queue) {
+                return;
+            }
+        }
+    }
+
+    /// Takes records in batches until none came for a while; false where no sender is left.
+    fn drain(&mut self, queue: &Receiver<Arc<AttemptRecord>>) -> bool {
         loop {
-            // With an empty batch there is nothing to hurry for: sleep until a record comes.
-            let next = match flush_at {
-                None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(at) => queue.recv_timeout(at.saturating_duration_since(Instant::now())),
+            std::thread::sleep(REST);
+            let mut taken = 0_u32;
+            let connected = loop {
+                match queue.try_recv() {
+                    Ok(record) => self.add(&record),
+                    Err(TryRecvError::Empty) => break true,
+                    Err(TryRecvError::Disconnected) => break false,
+                }
+                taken += 1;
+                if self.batch.len() >= BATCH_BYTES {
+                    self.flush();
+                }
             };
-            match next {
-                Ok(record) => {
-                    self.add(&record);
-                    flush_at.get_or_insert_with(|| Instant::now() + FLUSH_EVERY);
-                    if self.batch.len() >= BATCH_BYTES {
-                        self.flush();
-                        flush_at = None;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    self.flush();
-                    flush_at = None;
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.flush();
-                    return;
-                }
+            self.flush();
+            if !connected || taken == 0 {
+                return connected;
             }
         }
     }

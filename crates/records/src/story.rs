@@ -33,8 +33,8 @@ fn tell_request(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
         turn => write!(text, "It is turn {turn} of its conversation")?,
     }
     match (&r.session, key_source(&r.session_source)) {
-        (Some(_), Some(source)) => write!(text, ", known by {source}. ")?,
-        _ => write!(text, ", without a session key. ")?,
+        (Some(_), Some(source)) => write!(text, ", known by {source}.")?,
+        _ => write!(text, ", without a session key.")?,
     }
     writeln!(text)
 }
@@ -71,12 +71,13 @@ fn tell_attempt(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
 }
 
 fn tell_load(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
-    if let Some(chosen) = r.candidates.first() {
+    if let Some(chosen) = r.candidates.first()
+        && chosen.running > 0
+    {
         write!(
             text,
-            "It had {} of ours running and {} prompt tokens open. ",
-            requests(chosen.running),
-            chosen.prefill_tokens
+            "{} of our requests ran there, {} prompt tokens ahead of it. ",
+            chosen.running, chosen.prefill_tokens
         )?;
     }
     if r.stale {
@@ -141,13 +142,6 @@ fn workers(count: u32) -> String {
     match count {
         1 => "1 worker".to_owned(),
         n => format!("{n} workers"),
-    }
-}
-
-fn requests(count: u32) -> String {
-    match count {
-        0 => "none".to_owned(),
-        n => n.to_string(),
     }
 }
 

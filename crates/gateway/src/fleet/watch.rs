@@ -211,6 +211,12 @@ impl Watch {
     fn said(&self, words: &str, report: Report) -> Report {
         let mut state = self.state.lock();
         if state.seen.probe.as_deref() != Some(words) {
+            tracing::info!(
+                pool = %self.pool.name,
+                worker = %self.settings.name,
+                probe = words,
+                "worker probed"
+            );
             state.seen.probe = Some(words.to_owned());
         }
         report

@@ -128,7 +128,7 @@ pub struct Metrics {
     registry: Registry,
     families: Families,
     gauges: Gauges,
-    unrouted: PoolMetrics,
+    unrouted: Arc<ModelMetrics>,
     connections: Gauge,
     connections_refused: Counter,
     /// One scrape at a time: gauges are emptied and filled again.
@@ -161,7 +161,7 @@ impl Metrics {
             connections_refused.clone(),
         );
         Self {
-            unrouted: PoolMetrics::new(&families, "none"),
+            unrouted: Arc::new(ModelMetrics::unrouted(&families)),
             registry,
             families,
             gauges,
@@ -179,8 +179,8 @@ impl Metrics {
 
     /// The handles for requests that reach no pool (unknown model, bad body, unknown path).
     #[must_use]
-    pub fn unrouted(&self) -> &PoolMetrics {
-        &self.unrouted
+    pub fn unrouted(&self) -> Arc<ModelMetrics> {
+        Arc::clone(&self.unrouted)
     }
 
     /// A client connected.

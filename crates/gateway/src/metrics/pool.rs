@@ -277,6 +277,11 @@ impl ModelMetrics {
         }
     }
 
+    /// For requests that reach no pool.
+    pub(super) fn unrouted(families: &Families) -> Self {
+        Self::new(families, &text("none"), "other")
+    }
+
     /// The bounded name, for records too.
     #[must_use]
     pub fn name(&self) -> &Name {

@@ -155,7 +155,7 @@ fn story(
         gateway: Arc::clone(gateway),
         request_id: Name::from(text_of(&call.request_id).unwrap_or_default()),
         endpoint: call.endpoint,
-        model: model.unwrap_or_else(|| gateway.metrics.unrouted().other_model()),
+        model: model.unwrap_or_else(|| gateway.metrics.unrouted()),
         stream: false,
         time_ms: unix_ms(),
     }
