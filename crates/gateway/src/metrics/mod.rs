@@ -222,3 +222,6 @@ pub struct PoolRow {
     /// Its workers.
     pub workers: Vec<WorkerRow>,
 }
+
+#[cfg(test)]
+mod tests;

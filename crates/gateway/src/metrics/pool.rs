@@ -95,6 +95,9 @@ fn turn_index(turn: u32) -> usize {
     usize::from(turn > 1)
 }
 
+/// One counter per reason, made when it is first needed.
+type ReasonCounters = Arc<[OnceLock<Counter>; Reason::ALL.len()]>;
+
 /// A pool's handles.
 pub struct PoolMetrics {
     families: Families,
@@ -112,7 +115,7 @@ pub struct PoolMetrics {
     retries: [Counter; FAILURES.len()],
     sources: [Counter; SOURCES.len()],
     /// One entry per policy that was ever in force; first the present one, usually the only one.
-    decisions: RwLock<Vec<(&'static str, Arc<[OnceLock<Counter>; Reason::ALL.len()]>)>>,
+    decisions: RwLock<Vec<(&'static str, ReasonCounters)>>,
     models: RwLock<HashMap<Name, Arc<ModelMetrics>>>,
     other: Arc<ModelMetrics>,
 }
@@ -204,8 +207,8 @@ impl PoolMetrics {
         }
     }
 
-    fn decision_cells(&self, policy: &'static str) -> Arc<[OnceLock<Counter>; Reason::ALL.len()]> {
-        let find = |all: &[(&'static str, Arc<[OnceLock<Counter>; Reason::ALL.len()]>)]| {
+    fn decision_cells(&self, policy: &'static str) -> ReasonCounters {
+        let find = |all: &[(&'static str, ReasonCounters)]| {
             all.iter()
                 .find(|(name, _)| *name == policy)
                 .map(|(_, cells)| Arc::clone(cells))

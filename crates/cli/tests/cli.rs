@@ -1,0 +1,124 @@
+//! The binary's own words: exit codes and what is printed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn maitred(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_maitred"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A file that is gone with the value.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("maitred-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn check_points_at_line_and_field() {
+    let file = Scratch::new("bad.yaml", "listen: nowhere\npools:\n  - polcy: pin\n");
+    let output = maitred(&["check", file.path()]);
+    assert_eq!(output.status.code(), Some(1));
+    let path = file.path();
+    assert_eq!(
+        out(&output),
+        format!(
+            "{path}:1:9: listen: must be an address with a port, such as 127.0.0.1:8080\n\
+             {path}:3:5: pools[0].polcy: unknown field; did you mean `policy`?\n"
+        )
+    );
+}
+
+#[test]
+fn check_says_that_a_file_is_good() {
+    let file = Scratch::new("good.yaml", "pools: [{ workers: ['http://127.0.0.1:1'] }]");
+    let output = maitred(&["check", file.path()]);
+    assert!(output.status.success());
+    assert!(out(&output).ends_with("good (pools 1, workers 1)\n"));
+    assert!(!maitred(&["check", "/nowhere/at/all"]).status.success());
+}
+
+#[test]
+fn serve_refuses_wrong_flags_by_name() {
+    let output = maitred(&["serve", "--worker", "nowhere", "--policy", "sesion"]);
+    assert_eq!(output.status.code(), Some(1));
+    let words = err(&output);
+    assert!(words.contains("--worker: `nowhere`"), "{words}");
+    assert!(words.contains("--policy: unknown policy `sesion`; did you mean `session`?"));
+}
+
+#[test]
+fn explain_reads_record_files() {
+    let record = maitred_records::AttemptRecord {
+        request_id: "req-9".into(),
+        attempt: 1,
+        pool: "chat".into(),
+        worker: Some("w1".into()),
+        reason: Some("warmest".into()),
+        ..maitred_records::AttemptRecord::default()
+    };
+    let file = Scratch::new("records.jsonl", &serde_json::to_string(&record).unwrap());
+    let output = maitred(&["explain", "req-9", "--records", file.path()]);
+    assert!(output.status.success(), "{}", err(&output));
+    let words = "went to w1 because it holds the longest beginning of the prompt";
+    assert!(out(&output).contains(words), "{}", out(&output));
+    let output = maitred(&["explain", "req-8", "--records", file.path()]);
+    assert!(!output.status.success());
+    assert!(err(&output).contains("no record of request `req-8`"));
+    assert!(Path::new(file.path()).exists());
+}
+
+#[test]
+fn serve_greets_and_ends_on_sigterm() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_maitred"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .args(["--worker", "http://127.0.0.1:9", "--policy", "least_load"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .take(3)
+        .map(Result::unwrap)
+        .collect();
+    assert!(lines[0].starts_with("maitred serves http://127.0.0.1:"));
+    assert_eq!(
+        lines[1],
+        "pool default: whatever model its workers list, policy least_load, workers 1"
+    );
+    assert_eq!(lines[2], "  127.0.0.1:9 at http://127.0.0.1:9");
+    let admin = lines[0].rsplit("admin http://").next().unwrap().to_owned();
+    let explained = maitred(&["explain", "none", "--admin", &format!("http://{admin}")]);
+    assert!(err(&explained).contains("request `none` is not known"));
+    let kill = Command::new("kill").arg(child.id().to_string()).status();
+    assert!(kill.unwrap().success());
+    assert!(child.wait().unwrap().success());
+}
