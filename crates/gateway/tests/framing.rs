@@ -1,0 +1,143 @@
+//! Framing, sizes and expectations of requests.
+
+use crate::{CHAT, PATH, at_rest, client, room, soon};
+use maitred_tests::{Client, Script, Worker, request};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+#[tokio::test]
+async fn ambiguous_framing_is_refused_and_the_connection_closed() {
+    let worker = Worker::start(Script::ok()).await;
+    let running = room(&[&worker], |_| {}).await;
+    for order in [
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    ] {
+        let mut client = client(&running).await;
+        // One good request before it on the same connection.
+        assert_eq!(client.post(PATH, CHAT).await.status(), 200);
+        let raw = format!("POST {PATH} HTTP/1.1\r\nhost: x\r\n{order}\r\n0\r\n\r\n");
+        let response = client.exchange(raw.as_bytes()).await;
+        assert_eq!(response.status(), 400, "{order}");
+        assert_eq!(
+            response.head.header("x-maitred-reason"),
+            Some("ambiguous-framing")
+        );
+        soon(client.closed()).await;
+    }
+    assert_eq!(worker.count(), 2);
+}
+
+#[tokio::test]
+async fn chunked_requests_arrive_with_a_length() {
+    let worker = Worker::start(Script::ok()).await;
+    let running = room(&[&worker], |_| {}).await;
+    let mut client = client(&running).await;
+    for _ in 0..3 {
+        let (a, b) = CHAT.split_at(10);
+        let raw = format!(
+            "POST {PATH} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{a}\r\n{:x}\r\n{b}\r\n0\r\n\r\n",
+            a.len(),
+            b.len()
+        );
+        assert_eq!(client.exchange(raw.as_bytes()).await.status(), 200);
+        let got = worker.last();
+        assert_eq!(got.header("transfer-encoding"), None);
+        assert_eq!(got.body, CHAT.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn expectations_are_met_here() {
+    let worker = Worker::start(Script::ok()).await;
+    let running = room(&[&worker], |_| {}).await;
+    let mut socket = TcpStream::connect(running.data).await.unwrap();
+    let text = "x".repeat(2 << 20);
+    let body = format!("{{\"model\":\"m\",\"prompt\":\"{text}\"}}");
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut told = [0_u8; 25];
+    soon(socket.read_exact(&mut told)).await.unwrap();
+    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    socket.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = [0_u8; 15];
+    soon(socket.read_exact(&mut answer)).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    assert_eq!(worker.last().header("expect"), None);
+    assert!(worker.last().body == body.as_bytes());
+}
+
+#[tokio::test]
+async fn what_is_declared_too_large_is_refused_before_it_is_sent() {
+    let worker = Worker::start(Script::ok()).await;
+    let running = room(&[&worker], |c| c.limits.body_max_bytes = 1 << 20).await;
+    let mut socket = TcpStream::connect(running.data).await.unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1073741824\r\n\r\n";
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut told = [0_u8; 12];
+    soon(socket.read_exact(&mut told)).await.unwrap();
+    assert_eq!(&told, b"HTTP/1.1 413");
+    // Undeclared, it is refused as soon as it is too large.
+    let mut client = Client::connect(running.data).await;
+    client
+        .send("POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        .await;
+    let piece = format!("{:x}\r\n{}\r\n", 1 << 20, "x".repeat(1 << 20));
+    let _ = client.try_send(&piece).await;
+    let _ = client.try_send(&piece).await;
+    assert_eq!(client.read_response().await.status(), 413);
+    assert_eq!(worker.count(), 0);
+    at_rest(&running).await;
+}
+
+#[tokio::test]
+async fn heads_and_nesting_are_bounded() {
+    let worker = Worker::start(Script::ok()).await;
+    let running = room(&[&worker], |_| {}).await;
+    let huge = "x".repeat(80 << 10);
+    let sent = request("POST", PATH, &[("x-huge", &huge)], CHAT);
+    assert_eq!(client(&running).await.exchange(&sent).await.status(), 431);
+    let deep = format!(
+        "{{\"model\":\"m\",\"x\":{}{}}}",
+        "[".repeat(5_000),
+        "]".repeat(5_000)
+    );
+    assert_eq!(client(&running).await.post(PATH, &deep).await.status(), 400);
+    let fair = format!(
+        "{{\"model\":\"m\",\"x\":{}{}}}",
+        "[".repeat(100),
+        "]".repeat(100)
+    );
+    assert_eq!(client(&running).await.post(PATH, &fair).await.status(), 200);
+    assert_eq!(worker.last().body, fair.as_bytes());
+}
+
+#[tokio::test]
+async fn large_bodies_pass_whole_while_health_stays_quick() {
+    let worker = Worker::start(Script::ok()).await;
+    let running = room(&[&worker], |_| {}).await;
+    let text = "y".repeat(1 << 20);
+    let body = format!("{{\"model\":\"m\",\"prompt\":\"{text}\"}}");
+    let mut posts = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let (data, body) = (running.data, body.clone());
+        posts.spawn(async move {
+            Client::connect(data)
+                .await
+                .post("/v1/completions", &body)
+                .await
+                .status()
+        });
+    }
+    for _ in 0..5 {
+        assert_eq!(client(&running).await.get("/health").await.status(), 200);
+    }
+    while let Some(status) = posts.join_next().await {
+        assert_eq!(status.unwrap(), 200);
+    }
+    assert!(worker.requests().iter().all(|r| r.body == body.as_bytes()));
+    at_rest(&running).await;
+}

@@ -1,0 +1,235 @@
+//! Streams: relayed as they come, and honest about how they end.
+
+use crate::{CHAT, CHAT_STREAM, PATH, at_rest, attempts, client, room};
+use maitred_records::Outcome;
+use maitred_tests::{Gate, Script, Step, Worker, request, sse_event, stream_answer};
+
+const EVENTS: [(&str, &str); 1] = [("content-type", "text/event-stream")];
+
+fn head() -> Step {
+    let mut fields = EVENTS.to_vec();
+    fields.push(("transfer-encoding", "chunked"));
+    Step::head(200, &fields)
+}
+
+#[tokio::test]
+async fn each_chunk_is_passed_on_before_the_next_one_comes() {
+    let gate = Gate::new();
+    let worker = Worker::start(Script::each(vec![
+        head(),
+        Step::chunk(sse_event(r#"{"choices":[{"delta":{"content":"a"}}]}"#)),
+        Step::Wait(gate.clone()),
+        Step::chunk(sse_event("[DONE]")),
+        Step::End,
+    ]))
+    .await;
+    let running = room(&[&worker], |_| {}).await;
+    let mut client = client(&running).await;
+    client.send(request("POST", PATH, &[], CHAT_STREAM)).await;
+    let head = client.read_head().await;
+    let first = client.read_piece().await.unwrap().unwrap();
+    assert!(first.starts_with(b"data: {"));
+    gate.open();
+    let response = client.finish(head).await;
+    assert!(response.complete);
+    assert!(response.text().ends_with("data: [DONE]\n\n"));
+    at_rest(&running).await;
+}
+
+#[tokio::test]
+async fn characters_cut_between_writes_arrive_whole() {
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"北🙂\"}}]}\n\ndata: [DONE]\n\n";
+    let mut steps = vec![head()];
+    steps.extend(event.bytes().map(|b| Step::chunk(vec![b])));
+    steps.push(Step::End);
+    let worker = Worker::start(Script::each(steps)).await;
+    let running = room(&[&worker], |_| {}).await;
+    let response = client(&running).await.post(PATH, CHAT_STREAM).await;
+    assert_eq!(response.text(), event);
+    assert!(response.complete);
+}
+
+#[tokio::test]
+async fn usage_comes_from_its_last_complete_word() {
+    let worker = Worker::start(Script::each(stream_answer([
+        r#"{"choices":[],"usage":{"prompt_tokens":400,"completion_tokens":1}}"#,
+        r#"{"choices":[{"index":1,"delta":{"content":"a"},"logprobs":{"content":[]}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{"content":"b"},"logprobs":{"content":[]}}]}"#,
+        r#"{"choices":[{"finish_reason":"stop","delta":{}}],"usage":{"prompt_tokens":400,"completion_tokens":3}}"#,
+        r#"{"choices":[],"usage":{"prompt_tokens":400,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":320}}}"#,
+    ])))
+    .await;
+    let running = room(&[&worker], |_| {}).await;
+    let sent = request("POST", PATH, &[("x-request-id", "u")], CHAT_STREAM);
+    let response = client(&running).await.exchange(&sent).await;
+    assert!(response.complete && response.text().ends_with("data: [DONE]\n\n"));
+    let record = &attempts(&running, "u", 1).await[0];
+    assert_eq!(record.outcome, Outcome::Served);
+    assert_eq!(record.prompt_tokens, Some(400));
+    assert_eq!(record.cached_tokens, Some(320));
+    assert_eq!(record.output_tokens, Some(3));
+    assert!(record.ttft_ms.is_some());
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_in_its_answer_is_not_taken_for_finished() {
+    let worker = Worker::start(Script::each(vec![
+        head(),
+        Step::chunk(sse_event(r#"{"choices":[{"delta":{"role":"assistant"}}]}"#)),
+        Step::chunk(sse_event(r#"{"choices":[{"delta":{"content":"Hel"}}]}"#)),
+        Step::chunk(sse_event(r#"{"choices":[{"delta":{"content":"lo"}}]}"#)),
+        Step::Reset,
+    ]))
+    .await;
+    let other = Worker::start(Script::ok()).await;
+    let running = room(&[&worker, &other], |_| {}).await;
+    let mut seen = 0;
+    for turn in 0..40 {
+        let id = format!("t{turn}");
+        let sent = request("POST", PATH, &[("x-request-id", &id)], CHAT_STREAM);
+        let response = client(&running).await.exchange(&sent).await;
+        let record = attempts(&running, &id, 1).await;
+        eprintln!(
+            "{:?} {:?} {:?}",
+            record[0].worker, record[0].reason, record[0].failure
+        );
+        if record[0].worker.as_deref() != Some("w1") {
+            continue;
+        }
+        seen += 1;
+        assert_eq!(record.len(), 1, "nothing is tried again");
+        assert_eq!(record[0].outcome, Outcome::Failed);
+        assert_eq!(record[0].failure.as_deref(), Some("truncated"));
+        assert!(!response.complete);
+        let text = response.text();
+        assert!(text.contains("\"Hel\""), "{text}");
+        assert!(
+            text.contains("error") && text.contains("upstream-truncated"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("[DONE]") && !text.contains("finish_reason"),
+            "{text}"
+        );
+        if seen == 2 {
+            break;
+        }
+    }
+    assert!(seen > 0);
+    assert!(
+        other
+            .requests()
+            .iter()
+            .all(|r| r.body == CHAT_STREAM.as_bytes())
+    );
+    at_rest(&running).await;
+}
+
+#[tokio::test]
+async fn a_stream_without_its_end_mark_is_relayed_and_counted_as_cut() {
+    let worker = Worker::start(Script::each(vec![
+        head(),
+        Step::chunk(sse_event(r#"{"choices":[{"delta":{"content":"a"}}]}"#)),
+        Step::End,
+    ]))
+    .await;
+    let running = room(&[&worker], |_| {}).await;
+    let sent = request("POST", PATH, &[("x-request-id", "cut")], CHAT_STREAM);
+    let response = client(&running).await.exchange(&sent).await;
+    assert!(response.complete && !response.text().contains("[DONE]"));
+    let record = &attempts(&running, "cut", 1).await[0];
+    assert_eq!(record.failure.as_deref(), Some("truncated"));
+}
+
+#[tokio::test]
+async fn a_document_cut_short_is_an_error_that_names_the_status() {
+    let worker = Worker::start(Script::each(vec![
+        Step::head(
+            200,
+            &[
+                ("content-type", "application/json"),
+                ("content-length", "100"),
+            ],
+        ),
+        Step::raw("{\"id\":"),
+        Step::Close,
+    ]))
+    .await;
+    let running = room(&[&worker], |_| {}).await;
+    let sent = request("POST", PATH, &[("x-request-id", "doc")], CHAT);
+    let response = client(&running).await.exchange(&sent).await;
+    assert_eq!(response.status(), 502);
+    assert_eq!(
+        response.head.header("x-maitred-reason"),
+        Some("upstream-truncated")
+    );
+    assert!(response.text().contains("200"));
+    let record = &attempts(&running, "doc", 1).await[0];
+    assert_eq!(
+        (record.outcome, record.status),
+        (Outcome::Failed, Some(200))
+    );
+}
+
+#[tokio::test]
+async fn large_documents_stream_through_and_break_off_openly() {
+    let big = vec![b'x'; 300 << 10];
+    let length = (big.len() * 2).to_string();
+    let fields = [
+        ("content-type", "application/octet-stream"),
+        ("content-length", length.as_str()),
+    ];
+    let gate = Gate::new();
+    let worker = Worker::start(Script::sequence(vec![
+        vec![
+            Step::head(200, &fields),
+            Step::raw(big.clone()),
+            Step::raw(big.clone()),
+        ],
+        vec![
+            Step::head(200, &fields),
+            Step::raw(big.clone()),
+            Step::Wait(gate.clone()),
+            Step::Reset,
+        ],
+    ]))
+    .await;
+    let running = room(&[&worker], |_| {}).await;
+    let response = client(&running).await.get("/v1/files/1").await;
+    assert!(response.complete && response.body.len() == big.len() * 2);
+    let mut client = client(&running).await;
+    client.send(request("GET", "/v1/files/1", &[], "")).await;
+    let head = client.read_head().await;
+    client.read_at_least(big.len()).await;
+    gate.open();
+    let response = client.finish(head).await;
+    assert!(!response.complete);
+    at_rest(&running).await;
+}
+
+#[tokio::test]
+async fn a_slow_client_holds_the_worker_back() {
+    let piece = vec![b'x'; 64 << 10];
+    let mut steps = vec![Step::head(200, &[("transfer-encoding", "chunked")])];
+    steps.extend((0..1_024).map(|_| Step::chunk(piece.clone())));
+    steps.push(Step::End);
+    let worker = Worker::start(Script::each(steps)).await;
+    let running = room(&[&worker], |_| {}).await;
+    let mut client = client(&running).await;
+    client.send(request("GET", "/v1/files/1", &[], "")).await;
+    let head = client.read_head().await;
+    client.read_at_least(1 << 20).await;
+    // The sockets' buffers are full when nothing more is taken for a while.
+    let mut before = worker.written(0);
+    loop {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        let now = worker.written(0);
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    assert!(before < 48 << 20, "{before} bytes of 64 MiB were taken");
+    let response = client.finish(head).await;
+    assert!(response.complete);
+}
