@@ -300,6 +300,10 @@ impl Engine {
 
     /// Admits waiting jobs, first come first served, while budget, slots and blocks last.
     fn admit(&mut self, start: u64, mut budget: usize, work: &mut Vec<Slice>) {
+        // Who comes in the very moment a step begins is in it only if it begins for him: so it does not matter
+        // whether the caller tells of the arrival or of the time first.
+        let front = self.waiting.front().and_then(|id| self.jobs.get(id));
+        let idle = self.running.is_empty() && front.is_some_and(|seq| seq.arrived == start);
         while budget > 0 && self.running.len() < self.config.slots {
             let Some(id) = self.waiting.front().copied() else {
                 break;
@@ -307,7 +311,7 @@ impl Engine {
             let Some(seq) = self.jobs.get_mut(&id) else {
                 break;
             };
-            if seq.arrived > start {
+            if seq.arrived > start || (seq.arrived == start && !idle) {
                 break;
             }
             let block_tokens = self.config.block_tokens;

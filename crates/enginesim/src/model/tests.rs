@@ -142,6 +142,24 @@ fn decodes_share_the_step_with_a_prefill() {
 }
 
 #[test]
+fn who_comes_as_a_step_begins_is_in_the_next() {
+    let arrivals = |first: bool| {
+        let mut engine = Engine::new(Config::default());
+        let mut events = Vec::new();
+        engine.submit(0, job(1, vec![1; 16], 3)).unwrap();
+        engine.step(0, &mut events);
+        if first {
+            engine.step(11_300_000, &mut events);
+        }
+        engine.submit(11_300_000, job(2, vec![2; 16], 1)).unwrap();
+        engine.step(11_300_000, &mut events)
+    };
+    // A decode alone: 10.3 ms.
+    assert_eq!(arrivals(true), Some(21_600_000));
+    assert_eq!(arrivals(false), Some(21_600_000));
+}
+
+#[test]
 fn slots_bound_the_batch_and_a_cancel_makes_room() {
     let config = Config {
         slots: 2,
