@@ -24,12 +24,8 @@ const ENGINES: usize = 4;
 const MODEL: &str = "demo";
 /// The policy everybody knows, to compare with.
 const BASELINE: &str = "round_robin";
-/// The load: about half of what the engines can bear when nothing is found in a cache.
-const MIX: Mix = Mix {
-    agents: 24,
-    chats: 24,
-    callers: 8,
-};
+/// Clients of one kind.
+const CLIENTS_MAX: usize = 1_000;
 /// What a gateway's running requests get at its end; they were cut off before.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -42,6 +38,15 @@ pub(crate) struct Args {
     /// Seed of everything the clients do.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Coding agents among the clients.
+    #[arg(long, default_value_t = 40)]
+    agents: usize,
+    /// Chats among the clients.
+    #[arg(long, default_value_t = 24)]
+    chats: usize,
+    /// Callers of shared instructions among the clients.
+    #[arg(long, default_value_t = 8)]
+    callers: usize,
     /// Leave the gateway and the engines serving afterwards.
     #[arg(long)]
     keep: bool,
@@ -76,7 +81,12 @@ async fn demo(args: &Args, view: &mut View) -> Result<(), String> {
         ..ServerConfig::default()
     };
     let length = Duration::from_secs(args.seconds) / 2;
-    introduce(args, &config, view);
+    let mix = Mix {
+        agents: args.agents.min(CLIENTS_MAX),
+        chats: args.chats.min(CLIENTS_MAX),
+        callers: args.callers.min(CLIENTS_MAX),
+    };
+    introduce(args, mix, &config, view);
     let engines = server::start(config).await.map_err(show)?;
     let mut outcomes: Vec<Outcome> = Vec::new();
     let mut kept = None;
@@ -87,7 +97,7 @@ async fn demo(args: &Args, view: &mut View) -> Result<(), String> {
         let plan = Plan {
             policy: policy.to_owned(),
             model: MODEL.to_owned(),
-            mix: MIX,
+            mix,
             seed: args.seed,
             length,
         };
@@ -113,7 +123,7 @@ async fn demo(args: &Args, view: &mut View) -> Result<(), String> {
     Ok(())
 }
 
-fn introduce(args: &Args, config: &ServerConfig, view: &mut View) {
+fn introduce(args: &Args, mix: Mix, config: &ServerConfig, view: &mut View) {
     let e = &config.engine;
     view.say(&format!(
         "{ENGINES} simulated engines in real time: {} prompt tokens/s each, {} ms a step and {} ms a sequence,\n  \
@@ -125,7 +135,7 @@ fn introduce(args: &Args, config: &ServerConfig, view: &mut View) {
         e.kv_tokens,
         e.block_tokens,
     ));
-    view.say(&MIX.describe());
+    view.say(&mix.describe());
     view.say(&format!(
         "Two runs of {} s, the same clients with the same seed ({}):\n",
         args.seconds / 2,

@@ -132,9 +132,12 @@ async fn listen(body: &mut Incoming, sent: Instant) -> Result<Answer, String> {
                 answer.text.push_str(text);
             }
             if let Some(usage) = event.get("usage").filter(|u| u.is_object()) {
-                let count = |at: &str| usage.pointer(at).and_then(Value::as_u64);
-                answer.prompt_tokens = count("/prompt_tokens").unwrap_or(0);
-                answer.cached_tokens = count("/prompt_tokens_details/cached_tokens").unwrap_or(0);
+                let count = |at: &str| {
+                    let known = usage.pointer(at).and_then(Value::as_u64);
+                    known.ok_or_else(|| format!("usage: no {at}"))
+                };
+                answer.prompt_tokens = count("/prompt_tokens")?;
+                answer.cached_tokens = count("/prompt_tokens_details/cached_tokens")?;
                 usage_seen = true;
             }
         }

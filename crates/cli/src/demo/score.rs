@@ -76,7 +76,7 @@ impl Summary {
 
     /// Prompt tokens that engines had to compute.
     pub(crate) fn computed_tokens(&self) -> u64 {
-        self.prompt_tokens - self.cached_tokens
+        self.prompt_tokens.saturating_sub(self.cached_tokens)
     }
 }
 
