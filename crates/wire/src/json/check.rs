@@ -1,11 +1,30 @@
 //! The checking walk: structure proved once, iteratively, with a bound on depth.
 
-use super::{Fault, LONG_STRING_BYTES, LongStrings, skip_space, string_end};
+use super::{
+    Fault, LONG_STRING_BYTES, LongStrings, leading_digits, skip_space, string_end, word_at,
+};
 use smallvec::SmallVec;
 
 fn skip_digits(bytes: &[u8], mut at: usize) -> usize {
     while let Some(b'0'..=b'9') = bytes.get(at) {
         at += 1;
+    }
+    at
+}
+
+/// Skips whole numbers that a comma follows, from where a value is expected to where the next one
+/// is: a prompt of token ids has many of them.
+fn skip_whole_numbers(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(word) = word_at(bytes, at) {
+        let digits = leading_digits(word);
+        let zero = word as u8 == b'0';
+        if digits == 0 || digits == 8 || zero || bytes.get(at + digits) != Some(&b',') {
+            break;
+        }
+        at += digits + 1;
+        if let Some(b' ') = bytes.get(at) {
+            at += 1;
+        }
     }
     at
 }
@@ -77,6 +96,11 @@ impl Open {
     /// Closes the innermost; gives whether another is open and, if so, whether it is an object.
     fn pop(&mut self) -> Option<bool> {
         self.depth -= 1;
+        self.innermost()
+    }
+
+    /// Whether the innermost container is an object; None where none is open.
+    fn innermost(&self) -> Option<bool> {
         let last = self.depth.checked_sub(1)?;
         Some(self.bits[last / 64] >> (last % 64) & 1 == 1)
     }
@@ -183,7 +207,16 @@ impl<'a> Checker<'a> {
                         return Ok(());
                     }
                 }
-                Some(b'-' | b'0'..=b'9') => self.at = number_end(self.bytes, self.at)?,
+                Some(b'-' | b'0'..=b'9') => {
+                    if self.open.innermost() == Some(false) {
+                        self.at = skip_whole_numbers(self.bytes, self.at);
+                        self.space();
+                        if !matches!(self.peek(), Some(b'-' | b'0'..=b'9')) {
+                            continue;
+                        }
+                    }
+                    self.at = number_end(self.bytes, self.at)?;
+                }
                 Some(b't') => self.at = literal_end(self.bytes, self.at, b"true")?,
                 Some(b'f') => self.at = literal_end(self.bytes, self.at, b"false")?,
                 Some(b'n') => self.at = literal_end(self.bytes, self.at, b"null")?,
@@ -197,10 +230,9 @@ impl<'a> Checker<'a> {
 
     /// What follows a value: commas and closing brackets. False when the outermost is complete.
     fn after_value(&mut self) -> Result<bool, Fault> {
-        let Some(last) = self.open.depth.checked_sub(1) else {
+        let Some(mut object) = self.open.innermost() else {
             return Ok(false);
         };
-        let mut object = self.open.bits[last / 64] >> (last % 64) & 1 == 1;
         loop {
             self.space();
             match self.peek() {
