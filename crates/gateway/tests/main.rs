@@ -8,6 +8,7 @@ mod retry;
 mod routes;
 mod stream;
 
+use maitred_core::place::PolicyConfig;
 use maitred_gateway::config::{Config, PoolSettings};
 use maitred_gateway::{Running, start};
 use maitred_records::AttemptRecord;
@@ -36,6 +37,8 @@ fn pool(name: &str, model: Option<&str>, workers: &[&Worker]) -> PoolSettings {
     let mut pool = PoolSettings::named(name);
     pool.model = model.map(str::to_owned);
     pool.scrape.interval = Duration::ZERO;
+    // Every worker gets its turn.
+    pool.core.policy = PolicyConfig::named("round_robin").expect("a policy");
     for (index, worker) in workers.iter().enumerate() {
         let mut settings = pool.worker(&worker.url()).expect("a URL");
         settings.name = format!("w{}", index + 1);

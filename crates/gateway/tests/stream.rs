@@ -89,10 +89,6 @@ async fn a_worker_that_dies_in_its_answer_is_not_taken_for_finished() {
         let sent = request("POST", PATH, &[("x-request-id", &id)], CHAT_STREAM);
         let response = client(&running).await.exchange(&sent).await;
         let record = attempts(&running, &id, 1).await;
-        eprintln!(
-            "{:?} {:?} {:?}",
-            record[0].worker, record[0].reason, record[0].failure
-        );
         if record[0].worker.as_deref() != Some("w1") {
             continue;
         }
