@@ -1,12 +1,18 @@
 //! What a decision costs: the chain of a prompt, the look-up of who holds it, the whole of it.
 //!
 //! `cargo bench -p maitred-core --bench decision -- --warm-up-time 1 --measurement-time 2`
-#![allow(missing_docs, clippy::print_stderr)] // criterion makes items; sizes are printed
+#![allow(missing_docs, clippy::print_stderr, clippy::expect_used)] // criterion makes items; sizes are printed
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use maitred_core::ids::{AttemptId, RequestId, SessionKey, TenantId};
 use maitred_core::limits::INDEX_BYTES_MAX;
+use maitred_core::place::PolicyConfig;
+use maitred_core::pool::{FleetChange, Seats, WorkerSpec};
 use maitred_core::prefix::{ChainBuilder, Index, Matches};
+use maitred_core::request::{Identity, KeySource, Usage};
+use maitred_core::scheduler::PoolConfig;
 use maitred_core::time::Nanos;
+use maitred_core::{Arrival, Effect, Input, Scheduler};
 use std::hint::black_box;
 
 const BLOCK_BYTES: usize = 64;
@@ -134,5 +140,155 @@ fn sizes(_: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, sizes, chains, look_ups, insertions);
+/// A turn of a session: `chain` is its prompt.
+fn guest(request: u64, session: u64, turn: u32, chain: &[u64]) -> Box<Arrival> {
+    Box::new(Arrival {
+        request: RequestId(request),
+        tenant: TenantId(1),
+        session: Some(SessionKey(session)),
+        session_source: KeySource::Header,
+        opening: Some(SessionKey(!session)),
+        scenario: chain.first().copied().map(SessionKey),
+        leading: chain.first().copied().map(SessionKey),
+        previous_response: None,
+        model: None,
+        turn,
+        identity: Identity::Bytes,
+        chain: chain.to_vec(),
+        prompt_bytes: (chain.len() * BLOCK_BYTES) as u64,
+        prompt_tokens: None,
+        max_tokens: Some(256),
+        extra_prompts: 0,
+        deadline: None,
+        retryable: true,
+    })
+}
+
+/// A pool in service: its clock, and what came of the last inputs.
+struct Room {
+    scheduler: Scheduler,
+    now: u64,
+    requests: u64,
+    effects: Vec<Effect>,
+}
+
+impl Room {
+    fn new(policy: &str, workers: u32) -> Self {
+        let config = PoolConfig {
+            policy: PolicyConfig::named(policy).expect("a known policy"),
+            ..PoolConfig::default()
+        };
+        let mut room = Self {
+            scheduler: Scheduler::new(config, 1).expect("the default configuration"),
+            now: 0,
+            requests: 0,
+            effects: Vec::new(),
+        };
+        for identity in 0..u64::from(workers) {
+            let spec = WorkerSpec {
+                identity: identity * 0x9e37_79b9 + 1,
+                seats: Seats {
+                    slots: Some(64),
+                    prefill_tokens: None,
+                    kv_tokens: Some(4_000_000),
+                },
+                models: Vec::new(),
+                assume_ready: true,
+            };
+            let id = room.scheduler.next_worker_id();
+            room.tell(Input::Fleet(FleetChange::Add(id, spec)));
+        }
+        room
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.now += 100_000;
+        self.effects.clear();
+        self.scheduler
+            .handle(Nanos(self.now), input, &mut self.effects);
+    }
+
+    /// The next request, of this session.
+    fn next(&mut self, session: u64, turn: u32, chain: &[u64]) -> Box<Arrival> {
+        self.requests += 1;
+        guest(self.requests, session, turn, chain)
+    }
+
+    /// The measured part: where does it sit, and what remains of it when it has been served.
+    fn serve(&mut self, guest: Box<Arrival>) {
+        let attempt = AttemptId {
+            request: guest.request,
+            number: 1,
+        };
+        self.tell(Input::Arrive(guest));
+        self.tell(Input::Finished {
+            attempt,
+            usage: Usage::default(),
+            served: true,
+        });
+    }
+}
+
+/// A pool where every worker has work and holds a hot opening (a quarter of the prompt), and the
+/// prompts of the conversations that it knows.
+fn in_service(policy: &str, workers: u32, blocks: usize) -> (Room, Vec<Vec<u64>>) {
+    let mut room = Room::new(policy, workers);
+    // Two requests a worker that stay, and three conversations for two workers.
+    for session in 0..2 * u64::from(workers) {
+        let chain = chain(1 << 24 | session, blocks / 4, blocks);
+        let arrival = room.next(1 << 32 | session, 1, &chain);
+        room.tell(Input::Arrive(arrival));
+        let Some(Effect::Dispatch(decision)) = room.effects.first() else {
+            unreachable!("{policy}: there is a seat for it");
+        };
+        let attempt = decision.attempt;
+        room.tell(Input::Accepted(attempt));
+    }
+    let chains: Vec<Vec<u64>> = (0..3 * u64::from(workers) / 2)
+        .map(|session| chain(1 << 20 | session, blocks / 4, blocks))
+        .collect();
+    for (session, chain) in (0..).zip(&chains) {
+        let arrival = room.next(session, 1, chain);
+        room.serve(arrival);
+    }
+    room.scheduler.check().expect("a sound scheduler");
+    (room, chains)
+}
+
+/// Arrive and Finished: the next turn of some conversation that is known.
+fn decisions(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("decision");
+    for (workers, blocks) in [(16, 16), (16, 2_000), (1_000, 2_000)] {
+        for policy in [
+            "least_load",
+            "session",
+            "soft_affinity",
+            "cache_aware",
+            "chwbl",
+        ] {
+            // Made only where it is asked for, once.
+            let made = std::cell::OnceCell::new();
+            let mut served = 0;
+            group.bench_function(format!("{policy}_{workers}_{blocks}"), |bencher| {
+                let (room, chains) = made.get_or_init(|| {
+                    let (room, chains) = in_service(policy, workers, blocks);
+                    (std::cell::RefCell::new(room), chains)
+                });
+                bencher.iter_batched(
+                    || {
+                        served += 1;
+                        let session = served % chains.len();
+                        let mut room = room.borrow_mut();
+                        room.next(session as u64, 2, &chains[session])
+                    },
+                    |guest| room.borrow_mut().serve(guest),
+                    BatchSize::SmallInput,
+                );
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, sizes, chains, look_ups, insertions, decisions);
 criterion_main!(benches);
