@@ -1,7 +1,6 @@
 //! What can be set, with the gateway's defaults (a pool's scheduling defaults stand in
 //! [`maitred_core::scheduler::PoolConfig`]).
 
-use maitred_core::place::PolicyConfig;
 use maitred_core::pool::Seats;
 use maitred_core::scheduler::PoolConfig;
 use maitred_engine::EngineKind;
@@ -9,7 +8,7 @@ use maitred_records::SinkSettings;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// The placement policy of a pool that names none.
+/// The placement policy of a pool that names none: the core's default by its name.
 pub const DEFAULT_POLICY: &str = "session";
 
 /// The whole configuration, checked.
@@ -172,17 +171,13 @@ impl PoolSettings {
     /// A pool without workers, with every default.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        let mut core = PoolConfig::default();
-        if let Ok(policy) = PolicyConfig::named(DEFAULT_POLICY) {
-            core.policy = policy;
-        }
         Self {
             name: name.to_owned(),
             model: None,
             aliases: Vec::new(),
             upstream_model: None,
             workers: Vec::new(),
-            core,
+            core: PoolConfig::default(),
             probe: ProbeSettings::default(),
             scrape: ScrapeSettings::default(),
             pass_credentials: false,

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use super::{AllowRule, Config, EngineChoice, Flags, Problem, check};
+use super::{AllowRule, Config, DEFAULT_POLICY, EngineChoice, Flags, PoolSettings, Problem, check};
 use maitred_core::place::PolicyConfig;
 use maitred_engine::EngineKind;
 use std::time::Duration;
@@ -62,6 +62,19 @@ fn reads_everything() {
     assert_eq!(second.api_key.as_ref().unwrap().reveal(), "s3cret");
     assert_eq!(config.timeouts.connect, Duration::from_millis(500));
     assert_eq!(config.timeouts.idle, Duration::from_secs(10));
+}
+
+/// The commented file in the documentation names every setting with its default.
+#[test]
+fn the_documented_defaults_are_the_defaults() {
+    let documented = check(include_str!("../../../../docs/maitred.yaml")).unwrap();
+    let mut plain = Config::default();
+    let mut pool = PoolSettings::named("default");
+    pool.workers
+        .push(pool.worker("http://127.0.0.1:8000").unwrap());
+    plain.pools.push(pool);
+    assert_eq!(documented.show(), plain.show());
+    assert_eq!(plain.show()["pools"][0]["policy"], DEFAULT_POLICY);
 }
 
 #[test]
