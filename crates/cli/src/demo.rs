@@ -182,3 +182,39 @@ fn farewell(gateway: &maitred_gateway::Running) -> String {
 fn show(error: impl Display) -> String {
     error.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_run_through_the_gateway_has_answers_and_no_errors() {
+        let config = ServerConfig {
+            replicas: 2,
+            served_model: MODEL.to_owned(),
+            speed: 50.0,
+            ..ServerConfig::default()
+        };
+        let engines = server::start(config).await.unwrap();
+        let gateway = gateway(&engines, DEFAULT_POLICY, 1).await.unwrap();
+        let plan = Plan {
+            policy: DEFAULT_POLICY.to_owned(),
+            model: MODEL.to_owned(),
+            mix: Mix {
+                agents: 8,
+                chats: 0,
+                callers: 4,
+            },
+            seed: 1,
+            length: Duration::from_secs(3),
+        };
+        let outcome = play::play(plan, gateway.data, &engines, &mut View::new()).await;
+        assert_eq!((outcome.score.errors, outcome.score.first_error), (0, None));
+        assert!(!outcome.score.samples.is_empty());
+        // Cut off means gone from the engines, too.
+        assert!(engines.replicas.iter().all(|r| r.metrics().running == 0));
+        gateway.shutdown(GRACE).await;
+        engines.shutdown().await;
+    }
+}

@@ -33,6 +33,8 @@ pub(crate) struct Answer {
     pub(crate) prompt_tokens: u64,
     /// Of those from the engine's cache.
     pub(crate) cached_tokens: u64,
+    /// Tokens of the answer.
+    pub(crate) completion_tokens: u64,
 }
 
 impl Client {
@@ -137,6 +139,7 @@ async fn listen(body: &mut Incoming, sent: Instant) -> Result<Answer, String> {
                     known.ok_or_else(|| format!("usage: no {at}"))
                 };
                 answer.prompt_tokens = count("/prompt_tokens")?;
+                answer.completion_tokens = count("/completion_tokens")?;
                 answer.cached_tokens = count("/prompt_tokens_details/cached_tokens")?;
                 usage_seen = true;
             }

@@ -125,6 +125,7 @@ async fn live(
     loop {
         let conversation = script.next_conversation();
         let mut messages = vec![json!({"role": "system", "content": conversation.system})];
+        let mut earlier_tokens = 0;
         for (turn, next) in conversation.turns.into_iter().enumerate() {
             tokio::time::sleep(next.pause).await;
             messages.push(json!({"role": "user", "content": next.text}));
@@ -147,7 +148,9 @@ async fn live(
                         ttft: answer.ttft,
                         prompt_tokens: answer.prompt_tokens,
                         cached_tokens: answer.cached_tokens,
+                        earlier_tokens,
                     };
+                    earlier_tokens = answer.prompt_tokens + answer.completion_tokens;
                     with(&score, |s| {
                         s.samples.insert((client, conversations, turn), sample)
                     });

@@ -15,6 +15,8 @@ pub(crate) struct Sample {
     pub(crate) prompt_tokens: u64,
     /// Of those cached.
     pub(crate) cached_tokens: u64,
+    /// Tokens of the conversation so far, which an engine has seen; 0 at its first turn.
+    pub(crate) earlier_tokens: u64,
 }
 
 /// What the clients write down as they go.
@@ -50,6 +52,10 @@ pub(crate) struct Summary {
     pub(crate) prompt_tokens: u64,
     /// Of those cached.
     pub(crate) cached_tokens: u64,
+    /// Tokens of earlier turns that follow-ups came with.
+    pub(crate) earlier_tokens: u64,
+    /// Of those cached.
+    pub(crate) earlier_cached: u64,
 }
 
 impl Summary {
@@ -61,6 +67,8 @@ impl Summary {
             summary.requests += 1;
             summary.prompt_tokens += sample.prompt_tokens;
             summary.cached_tokens += sample.cached_tokens;
+            summary.earlier_tokens += sample.earlier_tokens;
+            summary.earlier_cached += sample.cached_tokens.min(sample.earlier_tokens);
             times.push(sample.ttft);
         }
         times.sort_unstable();
@@ -72,6 +80,11 @@ impl Summary {
     /// Cached share of the prompt tokens; nothing asked is no share.
     pub(crate) fn cached_share(&self) -> Option<f64> {
         (self.prompt_tokens > 0).then(|| self.cached_tokens as f64 / self.prompt_tokens as f64)
+    }
+
+    /// Cached share of what follow-ups had said or heard before.
+    pub(crate) fn earlier_share(&self) -> Option<f64> {
+        (self.earlier_tokens > 0).then(|| self.earlier_cached as f64 / self.earlier_tokens as f64)
     }
 
     /// Prompt tokens that engines had to compute.
@@ -135,12 +148,14 @@ mod tests {
             ttft: Duration::from_millis(ms),
             prompt_tokens: 10,
             cached_tokens: 4,
+            earlier_tokens: 5,
         };
         let summary = Summary::of((1..=100).rev().map(sample));
         assert_eq!(summary.ttft_p50, Duration::from_millis(50));
         assert_eq!(summary.ttft_p99, Duration::from_millis(99));
         assert_eq!(summary.cached_share(), Some(0.4));
         assert_eq!(summary.computed_tokens(), 600);
+        assert_eq!(summary.earlier_share(), Some(0.8));
         assert_eq!(Summary::of(std::iter::empty()).cached_share(), None);
         assert_eq!(
             Summary::of([sample(7)].into_iter()).ttft_p99,

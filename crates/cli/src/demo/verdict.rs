@@ -52,6 +52,12 @@ pub(crate) fn compare(before: &Outcome, after: &Outcome, length: Duration) -> Ve
         "",
     ));
     lines.push(row(
+        "of a follow-up's earlier turns",
+        &share(a.earlier_share()),
+        &share(b.earlier_share()),
+        "",
+    ));
+    lines.push(row(
         "prompt tokens computed",
         &count(computed.0),
         &count(computed.1),
@@ -209,6 +215,7 @@ mod tests {
                 ttft: Duration::from_millis(*ms),
                 prompt_tokens: 1_000,
                 cached_tokens: *cached,
+                earlier_tokens: 0,
             };
             score.samples.insert((*client, 0, 0), sample);
         }
