@@ -130,10 +130,10 @@ async fn serve(config: Config) -> Result<(), String> {
     let mut int = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
     let running = start(config).await.map_err(|error| error.to_string())?;
     let mut out = std::io::stdout();
-    let greeting = greeting(&running);
-    out.write_all(greeting.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| format!("standard output: {error}"))?;
+    // Nobody reads it: no reason not to serve.
+    let _ = out
+        .write_all(greeting(&running).as_bytes())
+        .and_then(|()| out.flush());
     tokio::select! {
         _ = term.recv() => tracing::info!("SIGTERM"),
         _ = int.recv() => tracing::info!("SIGINT"),

@@ -5,12 +5,12 @@ use maitred_core::decision::{Decision, Reason};
 use maitred_core::request::{Failure, KeySource, Usage};
 use maitred_records::{Name, Outcome};
 use maitred_wire::Endpoint;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// Model names with series of their own, per pool; more are `other`.
@@ -117,6 +117,7 @@ pub struct PoolMetrics {
     /// One entry per policy that was ever in force; first the present one, usually the only one.
     decisions: RwLock<Vec<(&'static str, ReasonCounters)>>,
     models: RwLock<HashMap<Name, Arc<ModelMetrics>>>,
+    workers: Living,
     other: Arc<ModelMetrics>,
 }
 
@@ -145,6 +146,7 @@ impl PoolMetrics {
                 .map(|source| owned(&families.session_keys, &with("source", source.as_str()))),
             decisions: RwLock::new(Vec::new()),
             models: RwLock::new(HashMap::new()),
+            workers: Living::default(),
             other: Arc::new(ModelMetrics::new(families, &pool, "other")),
             families: families.clone(),
             pool,
@@ -175,10 +177,23 @@ impl PoolMetrics {
         Arc::clone(&self.other)
     }
 
-    /// The handles of a worker; ask once and keep them.
+    /// The handles of a worker; ask once and keep them. A worker that is added again while attempts
+    /// of its former life still end shares their handles.
     #[must_use]
     pub fn worker(&self, name: &str) -> WorkerMetrics {
-        WorkerMetrics::new(&self.families, &self.pool, name)
+        let mut workers = self.workers.lock();
+        if let Some(living) = workers.get(name).and_then(Weak::upgrade) {
+            return WorkerMetrics(living);
+        }
+        let series = Arc::new(WorkerSeries {
+            families: self.families.clone(),
+            pool: Arc::clone(&self.pool),
+            worker: text(name),
+            failures: std::array::from_fn(|_| OnceLock::new()),
+            living: Arc::clone(&self.workers),
+        });
+        workers.insert(Arc::clone(&series.worker), Arc::downgrade(&series));
+        WorkerMetrics(series)
     }
 
     /// A request was placed: policy, reason, prediction, wait.
@@ -313,24 +328,51 @@ impl ModelMetrics {
     }
 }
 
-/// A worker's handles. Its series go when the handles are dropped.
-pub struct WorkerMetrics {
+/// Workers with handles, by name.
+type Living = Arc<Mutex<HashMap<Arc<str>, Weak<WorkerSeries>>>>;
+
+/// A worker's handles. Its series go with the last of them.
+#[derive(Clone)]
+pub struct WorkerMetrics(Arc<WorkerSeries>);
+
+struct WorkerSeries {
     families: Families,
     pool: Arc<str>,
     worker: Arc<str>,
     failures: [OnceLock<Counter>; FAILURES.len()],
+    living: Living,
 }
 
 impl WorkerMetrics {
-    fn new(families: &Families, pool: &Arc<str>, name: &str) -> Self {
-        Self {
-            families: families.clone(),
-            pool: Arc::clone(pool),
-            worker: text(name),
-            failures: std::array::from_fn(|_| OnceLock::new()),
+    /// An attempt on it failed.
+    pub fn failed(&self, failure: Failure) {
+        let series = &*self.0;
+        if let Some(index) = FAILURES.iter().position(|known| *known == failure) {
+            series.failures[index]
+                .get_or_init(|| {
+                    owned(
+                        &series.families.upstream_failures,
+                        &series.failure_labels(failure),
+                    )
+                })
+                .inc();
         }
     }
 
+    /// A health probe of it failed.
+    pub fn probe_failed(&self) {
+        let family = &self.0.families.probe_failures;
+        family.get_or_create(&self.0.labels()).inc();
+    }
+
+    /// A scrape of its metrics failed.
+    pub fn scrape_failed(&self) {
+        let family = &self.0.families.scrape_failures;
+        family.get_or_create(&self.0.labels()).inc();
+    }
+}
+
+impl WorkerSeries {
     fn labels(&self) -> Labels<2> {
         [
             ("pool", Arc::clone(&self.pool)),
@@ -342,47 +384,25 @@ impl WorkerMetrics {
         let [pool, worker] = self.labels();
         [pool, worker, ("failure", text(failure.as_str()))]
     }
-
-    /// An attempt on it failed.
-    pub fn failed(&self, failure: Failure) {
-        if let Some(index) = FAILURES.iter().position(|known| *known == failure) {
-            self.failures[index]
-                .get_or_init(|| {
-                    owned(
-                        &self.families.upstream_failures,
-                        &self.failure_labels(failure),
-                    )
-                })
-                .inc();
-        }
-    }
-
-    /// A health probe of it failed.
-    pub fn probe_failed(&self) {
-        self.families
-            .probe_failures
-            .get_or_create(&self.labels())
-            .inc();
-    }
-
-    /// A scrape of its metrics failed.
-    pub fn scrape_failed(&self) {
-        self.families
-            .scrape_failures
-            .get_or_create(&self.labels())
-            .inc();
-    }
 }
 
-impl Drop for WorkerMetrics {
+impl Drop for WorkerSeries {
     /// Workers come and go for ever; their series must not.
     fn drop(&mut self) {
+        let mut living = self.living.lock();
+        if living
+            .get(&self.worker)
+            .is_some_and(|series| series.strong_count() > 0)
+        {
+            // The name has a new life already, and the series are its own now.
+            return;
+        }
+        living.remove(&self.worker);
         self.families.probe_failures.remove(&self.labels());
         self.families.scrape_failures.remove(&self.labels());
         for failure in FAILURES {
-            self.families
-                .upstream_failures
-                .remove(&self.failure_labels(failure));
+            let labels = self.failure_labels(failure);
+            self.families.upstream_failures.remove(&labels);
         }
     }
 }

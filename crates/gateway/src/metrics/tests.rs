@@ -100,6 +100,13 @@ fn every_failure_stage_and_source_has_its_counter() {
             "maitred_probe_failures_total{pool=\"chat\",worker=\"w1\"} 1",
         ],
     );
+    let again = pool.worker("w1");
     drop(worker);
+    again.probe_failed();
+    assert_has(
+        &text(&metrics),
+        &["maitred_probe_failures_total{pool=\"chat\",worker=\"w1\"} 2"],
+    );
+    drop(again);
     assert!(!text(&metrics).contains("worker=\"w1\""));
 }
