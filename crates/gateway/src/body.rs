@@ -7,6 +7,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// Bytes set aside for a body on the client's word alone.
@@ -28,7 +29,8 @@ pub(crate) fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Collects the body. One that is declared too large is refused before a byte of it is asked for.
+/// Collects the body, each piece of it within `limit` of the one before. One that is declared too
+/// large is refused before a byte of it is asked for.
 pub(crate) async fn collect(
     mut body: Incoming,
     declared: Option<u64>,
@@ -44,19 +46,28 @@ pub(crate) async fn collect(
     // Most bodies are there already: no timer for them.
     let mut parts = Parts::new(declared);
     if let Some(done) = poll_fn(|cx| {
-        std::task::Poll::Ready(match parts.poll(&mut body, max, cx) {
-            std::task::Poll::Ready(result) => Some(result),
-            std::task::Poll::Pending => None,
+        Poll::Ready(match parts.poll(&mut body, max, cx) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
         })
     })
     .await
     {
         return done.map(|()| parts.whole());
     }
-    let rest = poll_fn(|cx| parts.poll(&mut body, max, cx));
-    match tokio::time::timeout(limit, rest).await {
-        Ok(result) => result.map(|()| parts.whole()),
-        Err(_) => Err(BodyFailure::Late),
+    // A large body may take its time as long as it moves.
+    let mut length = parts.length();
+    loop {
+        let moved = poll_fn(|cx| match parts.poll(&mut body, max, cx) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending if parts.length() > length => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        match tokio::time::timeout(limit, moved).await {
+            Ok(Some(result)) => return result.map(|()| parts.whole()),
+            Ok(None) => length = parts.length(),
+            Err(_) => return Err(BodyFailure::Late),
+        }
     }
 }
 
@@ -87,18 +98,18 @@ impl Parts {
         &mut self,
         body: &mut Incoming,
         max: usize,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<(), BodyFailure>> {
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), BodyFailure>> {
         loop {
-            match std::task::ready!(Pin::new(&mut *body).poll_frame(cx)) {
-                None => return std::task::Poll::Ready(Ok(())),
-                Some(Err(_)) => return std::task::Poll::Ready(Err(BodyFailure::Gone)),
+            match ready!(Pin::new(&mut *body).poll_frame(cx)) {
+                None => return Poll::Ready(Ok(())),
+                Some(Err(_)) => return Poll::Ready(Err(BodyFailure::Gone)),
                 Some(Ok(frame)) => {
                     let Ok(data) = frame.into_data() else {
                         continue;
                     };
                     if self.length() + data.len() > max {
-                        return std::task::Poll::Ready(Err(BodyFailure::TooLarge));
+                        return Poll::Ready(Err(BodyFailure::TooLarge));
                     }
                     self.push(data);
                 }

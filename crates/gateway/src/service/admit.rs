@@ -9,9 +9,9 @@ use crate::reply::Problem;
 use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
-use maitred_core::Arrival;
 use maitred_core::ids::TenantId;
 use maitred_core::request::{Identity, KeySource};
+use maitred_core::{Arrival, Nanos};
 use maitred_text::{Context, Identified, Scope, identify, model_key, scope};
 use maitred_wire::fields::unsupported_fields;
 use maitred_wire::head::{self, RequestHead};
@@ -50,8 +50,10 @@ pub(crate) fn admit(
     let head = read_head(gateway, endpoint, &read)?;
     let Some(head) = head else {
         let pool = default_pool(gateway)?;
+        let mut arrival = arrival(caller, None, unread(&body), None);
+        arrival.deadline = deadline(gateway, pool);
         return Ok(Admitted {
-            arrival: Box::new(arrival(caller, None, unread(&body), None)),
+            arrival: Box::new(arrival),
             stream: false,
             model: pool.metrics.other_model(),
             pool: Arc::clone(pool),
@@ -65,7 +67,8 @@ pub(crate) fn admit(
     let asked = head.model.as_deref();
     let identified = identify_in(gateway, &pool, parts, endpoint, caller, &head);
     let listed = asked.filter(|m| !pool.is_configured(m)).map(model_key);
-    let arrival = arrival(caller, head.max_tokens, identified, listed);
+    let mut arrival = arrival(caller, head.max_tokens, identified, listed);
+    arrival.deadline = deadline(gateway, &pool);
     let model = match asked.or(pool.models.first().map(String::as_str)) {
         Some(name) => pool.metrics.model(name),
         None => pool.metrics.other_model(),
@@ -266,6 +269,12 @@ fn arrival(
         deadline: None,
         retryable: true,
     }
+}
+
+/// When the request's whole time is over, waiting included.
+fn deadline(gateway: &Gateway, pool: &Pool) -> Option<Nanos> {
+    let total = gateway.config.timeouts.total;
+    (!total.is_zero()).then(|| pool.driver.now() + total)
 }
 
 /// The body under the name that the workers know, where the client used another configured one.

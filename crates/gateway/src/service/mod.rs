@@ -246,7 +246,7 @@ async fn read_body(gateway: &Gateway, call: &mut Call, body: Incoming) -> Result
         )
     };
     let declared = body::declared(&call.parts.headers);
-    let bytes = body::collect(body, declared, max, config.timeouts.first_byte)
+    let bytes = body::collect(body, declared, max, config.timeouts.header_read)
         .await
         .map_err(|failure| match failure {
             BodyFailure::TooLarge => too_large().closing(),

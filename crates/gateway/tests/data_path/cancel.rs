@@ -203,3 +203,46 @@ async fn a_removed_workers_streams_end_and_its_successor_starts_at_zero() {
     assert!(!response.complete);
     at_rest(&running).await;
 }
+
+#[tokio::test]
+async fn an_http2_stream_that_is_reset() {
+    use http_body_util::{BodyExt, Full};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let stream = [
+        ("content-type", "text/event-stream"),
+        ("transfer-encoding", "chunked"),
+    ];
+    let worker = Worker::start(Script::sequence(vec![
+        vec![Step::Hang],
+        vec![
+            Step::head(200, &stream),
+            Step::chunk(sse_event(r#"{"choices":[{"delta":{"content":"a"}}]}"#)),
+            Step::Hang,
+        ],
+    ]))
+    .await;
+    let running = room(&[&worker], |_| {}).await;
+    let socket = tokio::net::TcpStream::connect(running.data).await.unwrap();
+    let (mut send, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
+            .await
+            .unwrap();
+    let task = tokio::spawn(connection);
+    let ask = || {
+        http::Request::post(format!("http://{}{PATH}", running.data))
+            .body(Full::new(bytes::Bytes::from_static(CHAT_STREAM.as_bytes())))
+            .unwrap()
+    };
+    let waiting = tokio::spawn(send.send_request(ask()));
+    worker.wait_for_requests(1).await;
+    waiting.abort();
+    worker.wait_for_cancels(1).await;
+    let response = send.send_request(ask()).await.unwrap();
+    let mut body = response.into_body();
+    assert!(body.frame().await.unwrap().is_ok());
+    drop(body);
+    worker.wait_for_cancels(2).await;
+    at_rest(&running).await;
+    drop(send);
+    task.await.unwrap().unwrap();
+}

@@ -101,7 +101,7 @@ async fn each_limit_of_time_is_its_own() {
     late.extend(answer.clone());
     let worker = Worker::start(Script::each(late)).await;
     let running = room(&[&worker], |c| {
-        c.timeouts.first_byte = Duration::from_millis(50)
+        c.timeouts.first_byte = Duration::from_millis(50);
     })
     .await;
     let sent = request("POST", PATH, &[("x-request-id", "late")], CHAT);

@@ -108,7 +108,7 @@ async fn strict_names_the_field_and_the_default_passes_it() {
 async fn browsers_are_let_in_where_origins_are_configured() {
     let worker = Worker::start(Script::each(json_answer(401, "{}"))).await;
     let running = room(&[&worker], |c| {
-        c.cors_origins = vec!["https://app".to_owned()]
+        c.cors_origins = vec!["https://app".to_owned()];
     })
     .await;
     let mut client = client(&running).await;
