@@ -15,6 +15,11 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 /// one application, long enough to tell applications apart.
 pub const LEADING_BYTES: usize = 512;
 
+/// Bytes of a rendering that a picture, sound or file stands for, filled with the hash of its URL
+/// or its encoded bytes. Engines turn a picture into some hundred to some thousand tokens, however
+/// long its encoding is; this is about a thousand.
+pub const MEDIA_BYTES: usize = 4096;
+
 /// What surrounds a request: who sent it, to which pool, and how the pool cuts blocks.
 pub struct Context<'a> {
     /// Seed of the chain; see [`crate::scope()`].
@@ -99,6 +104,14 @@ impl<'a> Sink<'a> for Reader<'a> {
     fn span(&mut self, bytes: &'a [u8]) {
         self.push(bytes);
         self.collector.span(bytes);
+    }
+
+    fn media(&mut self, bytes: &'a [u8]) {
+        let hash = xxh3_64_with_seed(bytes, seeds::MEDIA).to_le_bytes();
+        for _ in 0..MEDIA_BYTES / hash.len() {
+            self.push(&hash);
+        }
+        self.collector.media(bytes);
     }
 
     fn tokens(&mut self, raw: &'a [u8]) {

@@ -174,8 +174,12 @@ fn pictures_are_content_and_their_order_counts() {
         let image = |url: &&str| json!({"type": "image_url", "image_url": {"url": url}});
         parts.extend(urls.iter().map(image));
         parts.push(json!({"type": "text", "text": "tail ".repeat(20)}));
-        chat(json!([{"role": "user", "content": parts}])).chain
+        chat(json!([{"role": "user", "content": parts}]))
     };
+    // However long its encoding, a picture is a picture.
+    let bytes = with(&[&"x".repeat(1 << 20)]).prompt_bytes;
+    assert!((4096..4608).contains(&bytes), "{bytes}");
+    let with = |urls: &[&str]| with(urls).chain;
     assert_eq!(with(&["data:a"]), with(&["data:a"]));
     assert_ne!(with(&["data:a"]), with(&["data:b"]));
     assert_ne!(with(&["data:a", "data:b"]), with(&["data:b", "data:a"]));

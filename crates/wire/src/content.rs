@@ -87,6 +87,10 @@ pub trait Sink<'a> {
     fn mark(&mut self, bytes: &'a [u8]);
     /// Content, as it stands in the body.
     fn span(&mut self, bytes: &'a [u8]);
+    /// A picture, sound, video or file: its URL or its encoded bytes, as they stand in the body.
+    fn media(&mut self, bytes: &'a [u8]) {
+        self.span(bytes);
+    }
     /// A prompt of token ids, as a raw JSON array.
     fn tokens(&mut self, raw: &'a [u8]) {
         self.span(raw);
@@ -156,12 +160,14 @@ fn options<'a>(endpoint: Endpoint, head: &RequestHead<'a>, sink: &mut impl Sink<
             continue;
         }
         if let Some(value) = given(head, name) {
-            sink.section(Section::Options);
-            sink.mark(MESSAGE);
-            sink.mark(name.as_bytes());
-            sink.mark(NAME);
-            sink.span(value.raw());
+            option(name, &value, sink);
         }
+    }
+    // A stored template, which holds the beginning.
+    if endpoint == Endpoint::Responses
+        && let Some(value) = given(head, "prompt")
+    {
+        option("prompt", &value, sink);
     }
     // `functions` is the older name.
     for name in ["tools", "functions"] {
@@ -173,6 +179,14 @@ fn options<'a>(endpoint: Endpoint, head: &RequestHead<'a>, sink: &mut impl Sink<
             sink.span(value.raw());
         }
     }
+}
+
+fn option<'a>(name: &'static str, value: &Value<'_, 'a>, sink: &mut impl Sink<'a>) {
+    sink.section(Section::Options);
+    sink.mark(MESSAGE);
+    sink.mark(name.as_bytes());
+    sink.mark(NAME);
+    sink.span(value.raw());
 }
 
 /// System text beside the messages: a string or a list of blocks.
@@ -301,6 +315,14 @@ fn content<'a>(value: &Value<'_, 'a>, sink: &mut impl Sink<'a>) {
     }
 }
 
+/// Whether a part's kind is a picture, sound, video or file: `image_url`, `input_image`, `image`,
+/// `input_audio`, `video_url`, `file`, `document` and their like.
+fn is_media(kind: &[u8]) -> bool {
+    let kinds: [&[u8]; 5] = [b"image", b"audio", b"video", b"file", b"document"];
+    let words = || kind.split(|b| *b == b'_');
+    words().any(|word| kinds.contains(&word))
+}
+
 /// One part. Text renders as a bare string does; other kinds with all their members but those that
 /// no engine renders.
 fn part<'a>(value: &Value<'_, 'a>, sink: &mut impl Sink<'a>) {
@@ -329,13 +351,19 @@ fn part<'a>(value: &Value<'_, 'a>, sink: &mut impl Sink<'a>) {
         return sink.span(text);
     }
     sink.mark(kind);
+    let media = is_media(kind);
     for (key, member) in value.members() {
         // Ids and states of items are the server's; `cache_control` moves from turn to turn.
         if !matches!(key, b"type" | b"id" | b"status" | b"cache_control") && member.is_filled() {
             sink.mark(NAME);
             sink.mark(key);
             sink.mark(NAME);
-            sink.span(member.string_raw().unwrap_or_else(|| member.raw()));
+            let said = member.string_raw().unwrap_or_else(|| member.raw());
+            if media {
+                sink.media(said);
+            } else {
+                sink.span(said);
+            }
         }
     }
 }
@@ -401,4 +429,65 @@ fn pairs<'a>(
     }
     sink.extra_prompts(u32::try_from(most - 1).unwrap_or(u32::MAX));
     found
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::head::parse;
+
+    fn rendered(endpoint: Endpoint, body: &str) -> String {
+        let head = parse(endpoint, body.as_bytes(), 128).unwrap();
+        let mut out = Vec::new();
+        render(endpoint, &head, &mut |bytes| out.extend_from_slice(bytes));
+        let text = String::from_utf8(out).unwrap();
+        text.replace('\x1e', "<")
+            .replace('\x1f', "|")
+            .replace('\x1d', "=")
+    }
+
+    #[test]
+    fn a_chat_renders_in_the_order_of_engines() {
+        let body = r#"{"messages":[{"content":"be\nkind","role":"system"},
+            {"role":"user","content":[{"text":"a","type":"text"},{"type":"image_url","image_url":{"url":"u"}}],"name":"n"},
+            {"role":"assistant","tool_calls":[{"id":"c"}],"content":null,"reasoning_content":"hm"},
+            {"role":"tool","tool_call_id":"c","content":""}],
+            "tools":[{"b":1}],"temperature":1,"tool_choice":"auto","reasoning_effort":"low"}"#;
+        assert_eq!(
+            rendered(Endpoint::Chat, body),
+            "<reasoning_effort=\"low\"<tools=[{\"b\":1}]<system|be\\nkind\
+             <user|name=\"n\"|a|image_url=image_url={\"url\":\"u\"}\
+             <assistant|reasoning_content=\"hm\"|tool_calls=[{\"id\":\"c\"}]\
+             <tool|tool_call_id=\"c\""
+        );
+    }
+
+    #[test]
+    fn the_other_endpoints_render_their_own_fields() {
+        for (endpoint, body, expected) in [
+            (Endpoint::Completions, r#"{"prompt":["a","b"]}"#, "<a"),
+            (Endpoint::Completions, r#"{"prompt":[[1,2],[3]]}"#, "<[1,2]"),
+            (
+                Endpoint::Responses,
+                r#"{"input":"hi","instructions":"be"}"#,
+                "<system|be<user|hi",
+            ),
+            (
+                Endpoint::Messages,
+                r#"{"messages":[{"role":"user","content":"hi"}],"system":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#,
+                "<system|a|b<user|hi",
+            ),
+            (
+                Endpoint::Rerank,
+                r#"{"documents":["a",{"text":"b"}],"query":"q"}"#,
+                "<|q|a|b",
+            ),
+            (Endpoint::Score, r#"{"text_1":"q","text_2":["a"]}"#, "<|q|a"),
+            (Endpoint::Chat, r#"{"messages":null,"prompt":"p"}"#, "<p"),
+            (Endpoint::Chat, "{}", ""),
+        ] {
+            assert_eq!(rendered(endpoint, body), expected, "{body}");
+        }
+    }
 }

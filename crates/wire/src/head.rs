@@ -9,6 +9,9 @@ use std::borrow::Cow;
 /// Depth of nesting that a body may have, unless configured.
 pub const DEPTH_MAX_DEFAULT: usize = 128;
 
+/// Top-level fields that a body may have: every API has fewer than a hundred.
+pub const FIELDS_MAX: usize = 1024;
+
 /// One top-level field: where its key and value lie in the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
@@ -65,6 +68,8 @@ pub enum BodyErrorKind {
     NotObject,
     /// Nested deeper than the limit.
     TooDeep,
+    /// More top-level fields than [`FIELDS_MAX`].
+    TooManyFields,
     /// A field has a type that it may not have; holds the name of the right type.
     WrongType(&'static str),
 }
@@ -86,6 +91,9 @@ impl core::fmt::Display for BodyError {
             BodyErrorKind::NotJson => write!(f, "body is not valid JSON (byte {})", self.offset),
             BodyErrorKind::NotObject => write!(f, "body must be a JSON object"),
             BodyErrorKind::TooDeep => write!(f, "body is nested too deep (byte {})", self.offset),
+            BodyErrorKind::TooManyFields => {
+                write!(f, "body has more than {FIELDS_MAX} top-level fields")
+            }
             BodyErrorKind::WrongType(right) => write!(
                 f,
                 "`{}` must be {right} (byte {})",
@@ -114,8 +122,8 @@ impl From<Fault> for BodyError {
 /// `messages`, `input`, `prompt` and all else may have any type: the engine judges them.
 ///
 /// # Errors
-/// The body is not one JSON object, is nested deeper than `depth_max`, or `model` is no string, or
-/// `stream` is neither bool nor null.
+/// The body is not one JSON object, is nested deeper than `depth_max`, has too many fields, or
+/// `model` is neither string nor null, or `stream` neither boolean nor null.
 pub fn parse<'a>(
     _endpoint: Endpoint,
     body: &'a [u8],
@@ -176,6 +184,13 @@ fn top_level(body: &[u8], depth_max: usize) -> Result<(Fields<'_>, LongStrings),
         checker.at += 1;
     } else {
         loop {
+            if fields.len() == FIELDS_MAX {
+                return Err(BodyError {
+                    kind: BodyErrorKind::TooManyFields,
+                    offset: checker.at,
+                    field: None,
+                });
+            }
             fields.push(field(&mut checker)?);
             checker.space();
             match checker.peek() {

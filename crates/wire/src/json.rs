@@ -52,6 +52,9 @@ impl Fault {
 
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
+/// Eight times `0`, and eight quotes.
+const DIGIT_ZEROS: u64 = LOW * 0x30;
+const QUOTES: u64 = LOW * 0x22;
 
 /// The eight bytes at `at`, the first of them lowest.
 fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
@@ -63,7 +66,7 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
 fn leading_digits(word: u64) -> usize {
     // A byte b is a digit where b ^ '0' is at most 9; the sum sets the high bit of the others, and
     // carries reach only bytes above one that is no digit.
-    let nibbles = word ^ (LOW * b'0' as u64);
+    let nibbles = word ^ DIGIT_ZEROS;
     let others = (nibbles | nibbles.wrapping_add(LOW * 0x76)) & HIGH;
     (others.trailing_zeros() / 8) as usize
 }
@@ -74,7 +77,7 @@ fn find_quote(bytes: &[u8], mut at: usize) -> Option<usize> {
         let Some(word) = word_at(bytes, at) else {
             break;
         };
-        let quote = word ^ (LOW * b'"' as u64);
+        let quote = word ^ QUOTES;
         // The lowest bit set is exact: false hits of the trick lie above a true one only.
         let hits = quote.wrapping_sub(LOW) & !quote & HIGH;
         if hits != 0 {

@@ -120,6 +120,16 @@ fn depth_is_bounded_without_recursion() {
 }
 
 #[test]
+fn fields_are_bounded() {
+    let body = |count: usize| {
+        let fields: Vec<_> = (0..count).map(|n| format!("\"f{n}\":1")).collect();
+        format!("{{{}}}", fields.join(","))
+    };
+    assert!(chat(&body(FIELDS_MAX)).is_ok());
+    assert_eq!(kind(&body(FIELDS_MAX + 1)), BodyErrorKind::TooManyFields);
+}
+
+#[test]
 fn long_strings_are_found_again() {
     let long = "x\\\"y".repeat(100);
     let body = format!("{{\"a\":{{\"b\":[\"{long}\",2]}},\"c\":\"{long}\"}}");

@@ -1,6 +1,6 @@
 //! Token ids in bulk.
 
-use super::{LOW, leading_digits, word_at};
+use super::{DIGIT_ZEROS, leading_digits, word_at};
 
 /// The whole numbers in a JSON array, in order; nested arrays are taken as flat, signs are passed
 /// over, and what does not fit wraps: ids are to be told apart, not to be counted with.
@@ -29,7 +29,7 @@ pub fn token_ids(raw: &[u8]) -> impl Iterator<Item = u32> {
 /// The number of the lowest `digits` (1 to 7) bytes, the lowest byte first: pairs, then fours, then
 /// all eight at once.
 fn of_digits(word: u64, digits: usize) -> u32 {
-    let value = (word ^ (LOW * b'0' as u64)) << (64 - 8 * digits);
+    let value = (word ^ DIGIT_ZEROS) << (64 - 8 * digits);
     let value = (value * 10 + (value >> 8)) & 0x00ff_00ff_00ff_00ff;
     let value = (value * 100 + (value >> 16)) & 0x0000_ffff_0000_ffff;
     let value = (value & 0xffff) * 10_000 + (value >> 32);

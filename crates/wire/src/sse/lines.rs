@@ -10,6 +10,9 @@ pub(super) struct Event<'b> {
     pub(super) whole: bool,
 }
 
+/// Bytes of memory that a buffer keeps between events.
+const BYTES_KEPT: usize = 16 * 1024;
+
 /// Splits a stream into events, keeping at most one.
 #[derive(Debug)]
 pub(super) struct Lines {
@@ -67,6 +70,7 @@ impl Lines {
                 self.line(&whole, sink);
                 self.line = whole;
                 self.line.clear();
+                self.line.shrink_to(BYTES_KEPT);
                 self.in_line = false;
             } else {
                 self.line(line, sink);
@@ -154,6 +158,8 @@ impl Lines {
         }
         self.name.clear();
         self.data.clear();
+        // One long event must not hold its memory until the stream ends.
+        self.data.shrink_to(BYTES_KEPT);
         self.has_data = false;
         self.has_field = false;
         self.cut = false;

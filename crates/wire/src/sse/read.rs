@@ -119,15 +119,13 @@ impl Seen {
         let input = input_of(Endpoint::Messages);
         let document = Value::document(event.data, &[]);
         match event_kind(event) {
+            b"content_block_delta" if self.first_token => {}
             b"content_block_delta" => {
-                if !self.first_token {
-                    let delta = document.get("delta");
-                    self.first_token = !event.whole
-                        || delta.is_some_and(|d| {
-                            d.members()
-                                .any(|(name, said)| name != b"type" && is_said(&said))
-                        });
-                }
+                let said = |d: Value<'_, '_>| {
+                    d.members()
+                        .any(|(name, said)| name != b"type" && is_said(&said))
+                };
+                self.first_token = !event.whole || document.get("delta").is_some_and(said);
             }
             b"content_block_start" => {
                 // A call says the tool's name before its first delta.
