@@ -284,6 +284,41 @@ fn a_cut_takes_what_hangs_below_it_from_this_worker_only() {
     index.check().unwrap();
 }
 
+/// What is left when most is forgotten moves together, and stays what it was.
+#[test]
+fn what_is_left_is_moved_together() {
+    let mut index = Index::new(ROOMY);
+    let trunk = distinct(1, 20);
+    let branch = |n: u64| [&trunk[..n as usize % 20], &distinct(100 + n, 5)].concat();
+    let of = |slot: u32| (0..1_600_u64).filter(move |n| n % 8 == u64::from(slot));
+    for n in (0..8).flat_map(of).rev() {
+        index.insert(n as u32 % 8, &branch(n), Nanos(0));
+    }
+    let full = index.bytes();
+    let held = index.blocks(3);
+    for slot in (0..8).filter(|slot| *slot != 3) {
+        index.forget(slot);
+        index.check().unwrap();
+    }
+    assert!(index.bytes() < full / 4, "{} of {full}", index.bytes());
+    assert_eq!(index.blocks(3), held);
+    let mut found = Matches::default();
+    for n in of(3) {
+        index.matches(&branch(n), &mut found);
+        assert_eq!(found.blocks(3) as usize, branch(n).len());
+    }
+    // Its order of use is the same: half of it goes, from the first used on.
+    index.insert(3, &distinct(9_999, 5), Nanos(1));
+    index.set_capacity(3, Some(held / 2));
+    index.check().unwrap();
+    let mut kept = of(3).map(|n| {
+        index.matches(&branch(n), &mut found);
+        found.blocks(3) as usize == branch(n).len()
+    });
+    assert!(kept.by_ref().take(90).all(|whole| whole));
+    assert!(kept.skip(20).all(|whole| !whole));
+}
+
 /// What a passing worker divided is whole again when it is gone.
 #[test]
 fn runs_are_joined_again() {

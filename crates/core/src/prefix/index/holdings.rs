@@ -153,7 +153,6 @@ impl Index {
     /// For a join: `lower`, the only one below `upper` and just older than it, takes its place.
     pub(super) fn hold_once(&mut self, upper: u32, lower: u32) {
         self.unplace(upper);
-        self.unhang(lower);
         self.unhang(upper);
         let Holding { slot, above, .. } = self.holdings.remove(upper);
         self.hang_below(above, lower);
