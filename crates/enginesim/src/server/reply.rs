@@ -39,7 +39,10 @@ impl Reply {
             Family::Responses => {
                 let item = json!({"id": self.item_id(), "type": "message", "role": "assistant",
                     "status": "in_progress", "content": []});
+                let part = json!({"item_id": self.item_id(), "output_index": 0, "content_index": 0,
+                    "part": output_text("")});
                 sse_event("response.output_item.added", json!({"output_index": 0, "item": item}))
+                    + &sse_event("response.content_part.added", part)
             }
             Family::Messages => {
                 let message = json!({"id": self.id, "type": "message", "role": "assistant", "model": self.model,
@@ -101,8 +104,16 @@ impl Reply {
             }
             Family::Responses => {
                 let response = self.response("completed", &[text], self.usage(usage));
-                let done = json!({"item_id": self.item_id(), "output_index": 0, "content_index": 0, "text": text});
-                sse_event("response.output_text.done", done)
+                let at = |field: &str, value: Value| {
+                    let mut event =
+                        json!({"item_id": self.item_id(), "output_index": 0, "content_index": 0});
+                    event[field] = value;
+                    event
+                };
+                let item = json!({"output_index": 0, "item": response["output"][0]});
+                sse_event("response.output_text.done", at("text", json!(text)))
+                    + &sse_event("response.content_part.done", at("part", output_text(text)))
+                    + &sse_event("response.output_item.done", item)
                     + &sse_event("response.completed", json!({"response": response}))
             }
             Family::Messages => {
@@ -190,7 +201,7 @@ impl Reply {
             .iter()
             .map(|text| {
                 json!({"id": self.item_id(), "type": "message", "role": "assistant", "status": "completed",
-                    "content": [{"type": "output_text", "text": text, "annotations": [], "logprobs": null}]})
+                    "content": [output_text(text)]})
             })
             .collect();
         json!({"id": self.id, "object": "response", "created_at": self.created, "status": status,
@@ -212,6 +223,10 @@ impl Reply {
         chunk["choices"] = choices;
         sse(&chunk)
     }
+}
+
+fn output_text(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": null})
 }
 
 fn sse(data: &Value) -> String {
