@@ -145,7 +145,7 @@ impl Pool {
             settings,
             counters,
             self.settings.pass_credentials,
-            IdleSettings::default(),
+            self.settings.idle,
             self.shards,
         )
         .ok_or_else(|| AddError::Credential(settings.name.clone()))?;

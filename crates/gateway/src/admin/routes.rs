@@ -54,7 +54,7 @@ async fn named(
             .map(|told| json_answer(StatusCode::OK, &told))
             .ok_or_else(|| {
                 Wrong::missing(format!(
-                    "request `{id}` is not known; the last {} attempts are kept",
+                    "request `{id}` is not known; the last {} attempts are kept, each from its end on",
                     crate::recent::RECENT_MAX
                 ))
             });

@@ -226,6 +226,11 @@ fn read_signals(section: &mut Section<'_>, pool: &mut PoolSettings, problems: &m
 }
 
 fn read_data_path(section: &mut Section<'_>, pool: &mut PoolSettings, problems: &mut Vec<Problem>) {
+    if let Some(mut idle) = section.section(problems, "idle_connections") {
+        idle.set_duration(problems, "timeout", &mut pool.idle.timeout);
+        idle.set_count(problems, "max", &mut pool.idle.connections_max, 0..=100_000);
+        idle.finish(problems);
+    }
     section.set(
         problems,
         "pass_credentials",

@@ -1,6 +1,7 @@
 //! What can be set, with the gateway's defaults (a pool's scheduling defaults stand in
 //! [`maitred_core::scheduler::PoolConfig`]).
 
+use crate::pool::IdleSettings;
 use maitred_core::pool::Seats;
 use maitred_core::scheduler::PoolConfig;
 use maitred_engine::EngineKind;
@@ -153,6 +154,8 @@ pub struct PoolSettings {
     pub probe: ProbeSettings,
     /// Scrapes of the workers' own metrics.
     pub scrape: ScrapeSettings,
+    /// Idle connections to the workers.
+    pub idle: IdleSettings,
     /// Whether client credentials go to the workers (default: they are removed).
     pub pass_credentials: bool,
     /// The credential to send to workers that have none of their own.
@@ -180,6 +183,7 @@ impl PoolSettings {
             core: PoolConfig::default(),
             probe: ProbeSettings::default(),
             scrape: ScrapeSettings::default(),
+            idle: IdleSettings::default(),
             pass_credentials: false,
             api_key: None,
             isolate_tenants: false,

@@ -90,6 +90,10 @@ fn show_pool(pool: &PoolSettings) -> Value {
             "interval": seconds(pool.scrape.interval),
             "timeout": seconds(pool.scrape.timeout),
         },
+        "idle_connections": {
+            "timeout": seconds(pool.idle.timeout),
+            "max": pool.idle.connections_max,
+        },
         "pass_credentials": pool.pass_credentials,
         "isolate_tenants": pool.isolate_tenants,
         "api_key": pool.api_key.as_ref().map(|_| REDACTED),

@@ -323,6 +323,33 @@ fn all_problems_are_told_at_once_in_the_order_of_lines() {
     assert_eq!(shown, "2:15: pools[0].attempts: must be 1 to 8");
 }
 
+/// Whatever a slip of the pen does to a file, the answer is a configuration or problems with places.
+#[test]
+fn no_slip_of_the_pen_goes_without_a_place() {
+    let lines = FULL.lines().count() as u32;
+    for (at, _) in FULL.char_indices().step_by(7) {
+        for slip in [
+            "",
+            "\t",
+            "{",
+            "- ",
+            "'",
+            ":",
+            "&a ",
+            "*a ",
+            "\u{0}",
+            "99999999999999999999",
+        ] {
+            let rest = &FULL[at + usize::from(slip.is_empty())..];
+            let text = format!("{}{slip}{rest}", &FULL[..at]);
+            for problem in check(&text).err().into_iter().flatten() {
+                assert!((1..=lines + 1).contains(&problem.line), "{text} {problem}");
+                assert!(!problem.message.is_empty(), "{text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn flags_alone_make_one_pool_for_any_model() {
     let flags = Flags {
