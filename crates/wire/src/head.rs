@@ -117,7 +117,7 @@ impl From<Fault> for BodyError {
     }
 }
 
-/// Reads the head of a request body. Endpoints without a prompt are read as the others.
+/// Reads the head of a request body; for now alike for every endpoint.
 ///
 /// `messages`, `input`, `prompt` and all else may have any type: the engine judges them.
 ///

@@ -155,3 +155,47 @@ pub fn read<'a>(endpoint: Endpoint, head: &RequestHead<'a>) -> Opening<'a> {
     content::walk(endpoint, head, &mut collector);
     collector.finish(head)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::head::parse;
+
+    #[test]
+    fn attribution_lines_are_told_from_what_follows() {
+        let of = |text: &'static str| without_attribution(text.as_bytes());
+        assert_eq!(of("x-anthropic-billing-header: cch=1;"), b"");
+        assert_eq!(
+            of(r"x-anthropic-billing-header: cch=1;\nBe kind"),
+            b"Be kind"
+        );
+        assert_eq!(
+            of("Say x-anthropic-billing-header: a"),
+            b"Say x-anthropic-billing-header: a"
+        );
+    }
+
+    #[test]
+    fn only_what_stands_before_the_first_answer_is_opening() {
+        let body = br#"{"messages":[{"role":"system","content":"s"},{"role":"developer","content":"d"},
+            {"role":"user","content":[{"type":"text","text":"u"},{"type":"image_url","image_url":"i"}]},
+            {"role":"assistant","content":"a"},{"role":"system","content":"late"},
+            {"role":"user","content":"v"}],"tools":[1]}"#;
+        let head = parse(Endpoint::Chat, body, 128).unwrap();
+        let opening = read(Endpoint::Chat, &head);
+        assert_eq!(opening.system.as_slice(), [b"s", b"d"]);
+        assert_eq!(opening.first_user.as_slice(), [b"u", b"i"]);
+        assert_eq!(opening.tools, Some(&b"[1]"[..]));
+        assert_eq!(opening.turn, 2);
+    }
+
+    #[test]
+    fn a_plain_prompt_opens_with_its_beginning() {
+        let body = format!("{{\"prompt\":\"{}\"}}", "x".repeat(5000));
+        let head = parse(Endpoint::Completions, body.as_bytes(), 128).unwrap();
+        let opening = read(Endpoint::Completions, &head);
+        assert_eq!(opening.first_user[0].len(), PROMPT_BYTES);
+        assert_eq!(opening.turn, 1);
+    }
+}

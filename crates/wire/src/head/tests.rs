@@ -55,6 +55,7 @@ fn null_is_absent_and_odd_limits_are_the_engines_business() {
         (head.model, head.stream, head.max_tokens),
         (None, false, None)
     );
+    assert_eq!(chat(r#"{"max_tokens":12.0}"#).unwrap().max_tokens, Some(12));
     let head = chat(r#"{"max_tokens":-1,"max_output_tokens":"x"}"#).unwrap();
     assert_eq!(head.max_tokens, None);
     assert!(chat("{}").is_ok());

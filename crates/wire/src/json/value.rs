@@ -94,10 +94,14 @@ impl<'h, 'a> Value<'h, 'a> {
         decode(self.string_raw()?)
     }
 
-    /// A whole number that fits. Of one with a fraction or exponent, None.
+    /// A whole number that fits, also where it is written as `12.0`.
     #[must_use]
     pub fn u32(&self) -> Option<u32> {
-        core::str::from_utf8(self.raw()).ok()?.parse().ok()
+        let text = core::str::from_utf8(self.raw()).ok()?;
+        let whole = text
+            .split_once('.')
+            .filter(|(_, f)| f.bytes().all(|b| b == b'0'));
+        whole.map_or(text, |(number, _)| number).parse().ok()
     }
 
     /// `true` or `false`.
