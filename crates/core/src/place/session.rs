@@ -26,6 +26,8 @@
 //! a busy engine comes free every few hundred ms; computing 20k tokens anew takes over a second).
 //! Score: the rendezvous weight as a share of the largest possible; more is better.
 
+mod pending;
+
 use super::bound::{Bound, FACTOR, FLOOR, total_load, total_running};
 use super::config::{number, seconds, whole};
 use super::{
@@ -37,9 +39,9 @@ use crate::ids::{SessionKey, WorkerId};
 use crate::request::{Arrival, KeySource};
 use crate::rng::Rng;
 use crate::time::Nanos;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
+use pending::Pending;
 
 /// The settings of `session`.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,23 +92,10 @@ impl Options {
     }
 }
 
-/// New conversations that were placed and not accepted yet; the oldest is forgotten beyond it.
-pub const PENDING_MAX: usize = 1_024;
-
-/// When one of them is forgotten because nothing was heard of it: its attempt failed.
-const PENDING_FOR: Duration = Duration::from_secs(60);
-
-/// A new conversation on its way to a worker.
-struct Pending {
-    key: SessionKey,
-    worker: WorkerId,
-    since: Nanos,
-}
-
 /// The policy; its state is who is on the way.
 pub struct Session {
     options: Options,
-    pending: VecDeque<Pending>,
+    pending: Pending,
     /// By candidate: conversations at home there or on the way. Kept for its memory.
     conversations: Vec<u32>,
 }
@@ -117,40 +106,20 @@ impl Session {
     pub fn new(options: Options) -> Self {
         Self {
             options,
-            pending: VecDeque::new(),
+            pending: Pending::default(),
             conversations: Vec::new(),
         }
     }
 
     /// Counts the conversations of each candidate.
     fn count(&mut self, candidates: &[Candidate], now: Nanos) {
-        while let Some(oldest) = self.pending.front() {
-            if now.since(oldest.since) <= PENDING_FOR {
-                break;
-            }
-            self.pending.pop_front();
-        }
+        self.pending.expire(now);
         self.conversations.clear();
-        self.conversations
-            .extend(candidates.iter().map(|c| c.sessions));
-        for pending in &self.pending {
-            // Candidates stand in slot order.
-            if let Ok(index) = candidates.binary_search_by_key(&pending.worker, |c| c.worker) {
-                self.conversations[index] += 1;
-            }
-        }
-    }
-
-    fn on_the_way(&mut self, key: SessionKey, worker: WorkerId, now: Nanos) {
-        self.pending.retain(|pending| pending.key != key);
-        if self.pending.len() >= PENDING_MAX {
-            self.pending.pop_front();
-        }
-        self.pending.push_back(Pending {
-            key,
-            worker,
-            since: now,
-        });
+        self.conversations.extend(
+            candidates
+                .iter()
+                .map(|c| c.sessions.saturating_add(self.pending.count(c.worker))),
+        );
     }
 }
 
@@ -302,9 +271,8 @@ impl Policy for Session {
         }
         self.count(candidates, question.now);
         let view = View::new(question, &self.options, &self.conversations);
-        let on_the_way = self.pending.iter().find(|pending| pending.key == key);
         let settled = question.home.map(|home| home.worker);
-        let home = settled.or(on_the_way.map(|pending| pending.worker));
+        let home = settled.or(self.pending.worker(key));
         let anchor = anchor(question, key, home);
         if let Some((choice, reason)) = anchor
             && stays(question, &view, choice, reason)
@@ -338,7 +306,8 @@ impl Policy for Session {
             None => Reason::Bounded,
         };
         if settled.is_none() && candidates[choice].seat {
-            self.on_the_way(key, candidates[choice].worker, question.now);
+            self.pending
+                .insert(key, candidates[choice].worker, question.now);
         }
         Answer {
             choice,
@@ -349,7 +318,7 @@ impl Policy for Session {
 
     fn settled(&mut self, guest: &Arrival, _worker: WorkerId, _now: Nanos) {
         if let Some(key) = guest.session.or(guest.opening) {
-            self.pending.retain(|pending| pending.key != key);
+            self.pending.remove(key);
         }
     }
 }

@@ -65,11 +65,15 @@ pub(crate) fn leading_tokens(
         ),
         Identity::Tokens => (u64::from(blocks), guest.chain.len() as u64),
     };
-    if whole == 0 {
+    if whole == 0 || part == 0 {
         return 0;
     }
-    let tokens = u128::from(prompt_tokens) * u128::from(part.min(whole)) / u128::from(whole);
-    tokens as u32
+    let part = part.min(whole);
+    // Asked once per candidate: the short division wherever the product fits.
+    match u64::from(prompt_tokens).checked_mul(part) {
+        Some(product) => (product / whole) as u32,
+        None => (u128::from(prompt_tokens) * u128::from(part) / u128::from(whole)) as u32,
+    }
 }
 
 /// The inverse of [`leading_tokens`]: full blocks among the first `tokens` of `prompt_tokens`.
