@@ -8,22 +8,33 @@ use crate::{burst, chat, serve, serve_file, statuses};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// A saturated engine was shut out for the whole cool-down: its queue-full 503 counted as a fault.
-#[tokio::test]
-async fn saturation_does_not_open_the_breaker() {
-    for status in [503, 429] {
-        let full = json_answer(status, r#"{"error":{"message":"queue full"}}"#);
-        let worker = Worker::start(full).await;
-        let breaker = "breaker: { faults: 3, open: 60s }";
-        let served = serve(&[&worker], &[breaker]).await;
-        for n in 0..10 {
-            let answer = served.post(CHAT, chat(&n.to_string())).await;
-            assert_eq!(answer.status(), status, "{}", answer.text());
-        }
-        assert!(worker.count() >= 10, "each was tried: {}", worker.count());
-        worker.set_script(Script::ok());
-        assert_eq!(served.post(CHAT, chat("and now")).await.status(), 200);
+/// A saturated engine was shut out for the whole cool-down: its queue-full answer counted as a
+/// fault.
+async fn saturated(status: u16, count: usize) {
+    let full = json_answer(status, r#"{"error":{"message":"queue full"}}"#);
+    let worker = Worker::start(full).await;
+    let served = serve(&[&worker], &["breaker: { faults: 3, open: 60s }"]).await;
+    for n in 0..count {
+        let answer = served.post(CHAT, chat(&n.to_string())).await;
+        assert_eq!(answer.status(), status, "{}", answer.text());
     }
+    assert!(
+        worker.count() >= count,
+        "each was tried: {}",
+        worker.count()
+    );
+    worker.set_script(Script::ok());
+    assert_eq!(served.post(CHAT, chat("and now")).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_full_worker_does_not_open_the_breaker() {
+    saturated(503, 5).await;
+}
+
+#[tokio::test]
+async fn a_limiting_worker_does_not_open_the_breaker() {
+    saturated(429, 5).await;
 }
 
 /// A few bad requests made healthy workers unavailable for all: 4xx counted as a fault.

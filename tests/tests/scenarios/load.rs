@@ -27,11 +27,7 @@ async fn unknown_paths_are_counted_as_load() {
     let gate = Gate::new();
     let workers = waiting_workers(8, &gate).await;
     let all: Vec<&Worker> = workers.iter().collect();
-    for policy in [
-        "policy: session",
-        "policy: cache_aware",
-        "policy: least_load",
-    ] {
+    for policy in ["policy: session", "policy: chwbl", "policy: least_load"] {
         let served = serve(&all, &[policy]).await;
         let start = "the same start ".repeat(140);
         let bodies = (0..160)
