@@ -10,6 +10,8 @@ pub(super) struct Event<'b> {
     pub(super) whole: bool,
 }
 
+const DATA_FIELD: &[u8] = b"data";
+
 /// Bytes of memory that a buffer keeps between events.
 const BYTES_KEPT: usize = 16 * 1024;
 
@@ -91,16 +93,17 @@ impl Lines {
         }
     }
 
-    /// Room for more bytes of the event.
+    /// Room for more data of the event.
     fn room(&self) -> usize {
-        let held = self.line.len() + self.data.len() + self.name.len();
+        let held = self.data.len() + self.name.len();
         self.bytes_max.saturating_sub(held)
     }
 
-    /// Adds to the unfinished line.
+    /// Adds to the unfinished line: as much as `line` will have room for, and a little more, so
+    /// that it sees that something was left out.
     fn keep(&mut self, bytes: &[u8]) {
-        let room = self.room();
-        self.cut |= bytes.len() > room;
+        let room = self.room() + DATA_FIELD.len() + 8;
+        let room = room.saturating_sub(self.line.len());
         self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
@@ -122,11 +125,10 @@ impl Lines {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         self.has_field = true;
         match field {
-            b"data" => {
+            DATA_FIELD => {
                 if core::mem::replace(&mut self.has_data, true) {
                     self.data.push(b'\n');
                 }
-                // The unfinished line was taken out of `self` by now, so this is its own room.
                 let room = self.room();
                 self.cut |= value.len() > room;
                 self.data.extend_from_slice(&value[..value.len().min(room)]);

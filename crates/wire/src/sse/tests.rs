@@ -186,10 +186,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_split_says_the_same(cuts in prop::collection::vec(1usize..40, 1..60)) {
+    fn any_split_says_the_same(cuts in prop::collection::vec(1usize..40, 1..60), max in 20usize..300) {
         let stream = CHAT.replace("\n\n", "\r\n\r\n");
-        let whole = observe(Endpoint::Chat, &stream);
-        let mut split = StreamObserver::new(Endpoint::Chat);
+        let mut whole = StreamObserver::with_event_bytes_max(Endpoint::Chat, max);
+        whole.push(stream.as_bytes());
+        let mut split = StreamObserver::with_event_bytes_max(Endpoint::Chat, max);
         let (mut rest, mut n) = (stream.as_bytes(), 0);
         while !rest.is_empty() {
             let (piece, after) = rest.split_at(cuts[n % cuts.len()].min(rest.len()));
@@ -197,6 +198,7 @@ proptest! {
             (rest, n) = (after, n + 1);
         }
         prop_assert_eq!(facts(&whole), facts(&split));
+        prop_assert_eq!(whole.skipped_events(), split.skipped_events());
     }
 
     #[test]
