@@ -17,6 +17,25 @@ async fn check_accepts_a_good_file() {
     assert!(good, "{said}");
 }
 
+/// What the README shows must work as it stands.
+#[tokio::test]
+async fn the_examples_of_the_documents_are_good() {
+    let top = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let readme = std::fs::read_to_string(format!("{top}/README.md")).unwrap();
+    let example = readme
+        .split("```yaml")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    let reference = std::fs::read_to_string(format!("{top}/docs/maitred.yaml")).unwrap();
+    for file in [example, &reference] {
+        let (good, said) = check(file).await;
+        assert!(good, "{said}");
+    }
+}
+
 #[tokio::test]
 async fn check_points_at_line_and_field() {
     let file = "\
