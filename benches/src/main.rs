@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use cases::{CASES, Source};
 use report::Report;
-use targets::Target;
+use targets::{Serve, Target};
 
 const USAGE: &str = "\
 maitred-bench [--maitred PATH] [--policy NAME] [--rounds N] [--scale F] [--case TEXT]
@@ -27,6 +27,7 @@ maitred-bench [--maitred PATH] [--policy NAME] [--rounds N] [--scale F] [--case 
 
   --maitred PATH   the binary to measure (default: beside this one)
   --policy NAME    its placement policy (default: cache_aware)
+  --threads N      threads of maitred's data path (default: 1, as nginx's one process)
   --rounds N       rounds of each case (default: 5)
   --scale F        multiplies the number of requests (default: 1)
   --case TEXT      only cases whose name contains TEXT
@@ -40,6 +41,7 @@ maitred-bench [--maitred PATH] [--policy NAME] [--rounds N] [--scale F] [--case 
 struct Options {
     maitred: PathBuf,
     policy: String,
+    threads: usize,
     rounds: usize,
     scale: f64,
     case: String,
@@ -55,6 +57,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
     let mut options = Options {
         maitred: own.with_file_name("maitred"),
         policy: "cache_aware".to_owned(),
+        threads: 1,
         rounds: 5,
         scale: 1.0,
         case: String::new(),
@@ -74,6 +77,10 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
         match name.as_str() {
             "--maitred" => options.maitred = value()?.into(),
             "--policy" => options.policy = value()?,
+            "--threads" => {
+                let text = value()?;
+                options.threads = text.parse().map_err(|_| wrong(&text))?;
+            }
             "--rounds" => {
                 let text = value()?;
                 options.rounds = text.parse().map_err(|_| wrong(&text))?;
@@ -124,7 +131,12 @@ fn bench(options: &Options) -> Result<usize, String> {
     if nginx.is_none() {
         report.line("nginx is not installed: its rows and all ratios are skipped.\n");
     }
-    let (gateway, maitred) = targets::maitred(&options.maitred, &options.policy, &engines, dir)?;
+    let serve = Serve {
+        policy: &options.policy,
+        threads: options.threads,
+    };
+    let start = || targets::maitred(&options.maitred, serve, &engines, dir);
+    let (gateway, maitred) = start()?;
     let direct = Target {
         name: "direct".to_owned(),
         addr: engines[0],
@@ -152,16 +164,17 @@ fn bench(options: &Options) -> Result<usize, String> {
     drop(gateway);
     if options.memory {
         eprintln!("memory");
-        let (_gateway, fresh) = targets::maitred(&options.maitred, &options.policy, &engines, dir)?;
+        let (_gateway, fresh) = start()?;
         let count = (100_000.0 * options.scale) as usize;
         let growth = source.memory(count, &fresh)?;
         report.memory(count, &growth);
     }
     report.line(&format!(
-        "\n{} engines that answer at once, policy {}, records on; medians of {} interleaved rounds; \
-         ratios within rounds; CPU time of the proxy's process only.",
+        "\n{} engines that answer at once, policy {}, records on, {} data thread(s) beside one nginx process; medians of \
+         {} interleaved rounds, ratios within rounds; CPU time of the proxy's process only.",
         engines.len(),
         options.policy,
+        options.threads,
         options.rounds
     ));
     println!("{}", report.text());

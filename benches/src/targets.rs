@@ -120,10 +120,18 @@ pub(crate) fn engines(
     Ok((running, addrs))
 }
 
+/// How the gateway is started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Serve<'a> {
+    pub(crate) policy: &'a str,
+    /// Threads of the data path.
+    pub(crate) threads: usize,
+}
+
 /// Starts the gateway with records on.
 pub(crate) fn maitred(
     binary: &Path,
-    policy: &str,
+    serve: Serve<'_>,
     engines: &[SocketAddr],
     dir: &Path,
 ) -> Result<(Running, Target), String> {
