@@ -147,7 +147,13 @@ pub(crate) fn maitred(
         &admin.to_string(),
     ]);
     command
-        .args(["--policy", policy, "--records"])
+        .args([
+            "--policy",
+            serve.policy,
+            "--threads",
+            &serve.threads.to_string(),
+        ])
+        .args(["--log", "warn", "--records"])
         .arg(&records);
     for engine in engines {
         command.args(["--worker", &format!("http://{engine}")]);
