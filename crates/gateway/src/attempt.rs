@@ -8,6 +8,7 @@ use crate::gateway::Gateway;
 use crate::metrics::{CancelStage, ModelMetrics};
 use crate::pool::Pool;
 use crate::upstream::Upstream;
+use maitred_core::decision::Scored;
 use maitred_core::ids::{RequestId, ResponseKey};
 use maitred_core::request::{Failure, Identity, Refusal, RetryAfter, Usage};
 use maitred_core::{Arrival, Decision, Input, Nanos};
@@ -78,6 +79,15 @@ struct Facts {
     arrived: Nanos,
 }
 
+/// How far an attempt is beyond what the scheduler was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    None,
+    Accepted,
+    /// Says that it was accepted, too.
+    FirstToken,
+}
+
 /// A request in a pool.
 pub(crate) struct Guest {
     story: Story,
@@ -89,6 +99,8 @@ pub(crate) struct Guest {
     upstream: Option<Arc<Upstream>>,
     stage: CancelStage,
     first_token: Option<Nanos>,
+    /// What the scheduler is to be told before anything is waited for.
+    news: News,
     /// A failed attempt of which is not yet known whether another follows.
     pending: Option<(AttemptRecord, Failure)>,
     /// The scheduler still counts on us.
@@ -123,6 +135,7 @@ impl Guest {
             upstream: None,
             stage: CancelStage::Queued,
             first_token: None,
+            news: News::None,
             pending: None,
             open: true,
         }
@@ -188,8 +201,20 @@ impl Guest {
 
     /// A good response head came.
     pub(crate) fn accepted(&mut self) {
-        if let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) {
-            self.pool.driver.handle(Input::Accepted(attempt));
+        self.news = News::Accepted;
+    }
+
+    /// Tells the scheduler how far the attempt is. An answer that is there at once needs no such
+    /// word: its end says it all.
+    pub(crate) fn tell(&mut self) {
+        let news = std::mem::replace(&mut self.news, News::None);
+        let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) else {
+            return;
+        };
+        match news {
+            News::None => {}
+            News::Accepted => self.pool.driver.handle(Input::Accepted(attempt)),
+            News::FirstToken => self.pool.driver.handle(Input::FirstToken(attempt)),
         }
     }
 
@@ -204,9 +229,7 @@ impl Guest {
         self.pool
             .metrics
             .first_token(self.facts.turn, now.since(self.facts.arrived));
-        if let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) {
-            self.pool.driver.handle(Input::FirstToken(attempt));
-        }
+        self.news = News::FirstToken;
     }
 
     /// Bytes came from the worker.
@@ -269,6 +292,7 @@ impl Guest {
         let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) else {
             return;
         };
+        self.tell();
         self.first_token = None;
         self.upstream = None;
         self.pool.driver.handle(Input::Failed {
@@ -310,6 +334,9 @@ impl Guest {
     ) {
         if !std::mem::take(&mut self.open) {
             return;
+        }
+        if outcome != Outcome::Served {
+            self.tell();
         }
         if let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) {
             let input = match failure {
@@ -366,26 +393,24 @@ impl Guest {
     }
 
     fn describe(&self, decision: &Decision, record: &mut AttemptRecord) {
-        let name = |worker| self.pool.upstream(worker).map(|u| u.shared_name.clone());
         record.attempt = decision.attempt.number;
         record.policy = Some(Cow::Borrowed(decision.policy));
         record.reason = Some(Cow::Borrowed(decision.reason.as_str()));
         record.worker = match &self.upstream {
             Some(upstream) => Some(upstream.shared_name.clone()),
-            None => name(decision.worker),
+            None => self.pool.names(|name| name(decision.worker)),
         };
-        record.candidates = decision
-            .candidates
-            .iter()
-            .map(|c| CandidateRecord {
+        record.candidates = self.pool.names(|name| {
+            let of = |c: &Scored| CandidateRecord {
                 worker: name(c.worker).unwrap_or_default(),
                 score: c.score.is_finite().then_some(c.score),
                 running: c.running,
                 prefill_tokens: c.prefill_tokens,
                 matched_tokens: c.matched_tokens,
                 seat: c.seat,
-            })
-            .collect();
+            };
+            decision.candidates.iter().map(of).collect()
+        });
         record.candidates_count = decision.candidates_count;
         record.passed_by = decision.passed_by;
         record.prompt_tokens_estimated = Some(decision.prompt_tokens);
@@ -408,6 +433,7 @@ impl Drop for Guest {
         if !std::mem::take(&mut self.open) {
             return;
         }
+        self.tell();
         self.pool
             .driver
             .close(self.request, Input::Cancel(self.request));

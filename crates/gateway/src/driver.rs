@@ -5,6 +5,7 @@ use maitred_core::request::{Refusal, RetryAfter};
 use maitred_core::scheduler::WorkerView;
 use maitred_core::{Arrival, AttemptId, Decision, Effect, Input, Nanos, Scheduler};
 use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
 
 struct State {
     scheduler: Scheduler,
-    live: HashMap<RequestId, Arc<Ticket>>,
+    live: HashMap<RequestId, Arc<Ticket>, FxBuildHasher>,
     effects: Vec<Effect>,
     /// When the timer is to call `Tick`, as last asked for.
     wake: Option<Nanos>,
@@ -110,7 +111,7 @@ impl Driver {
             origin,
             state: Mutex::new(State {
                 scheduler,
-                live: HashMap::new(),
+                live: HashMap::with_hasher(FxBuildHasher),
                 effects: Vec::new(),
                 wake: None,
             }),

@@ -1,28 +1,54 @@
 //! Which headers go from the client to the worker and back.
 
-use bytes::{BufMut, BytesMut};
-use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, EXPECT,
-    HOST, HeaderName, LOCATION, SERVER, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, HeaderName, LOCATION};
 use http::{HeaderMap, HeaderValue, Method, Uri};
+
+/// Names that the HTTP library does not know, made once.
+pub(crate) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(crate) static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+pub(crate) static AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
 
 /// A header's value as text, where it is ASCII.
 pub(crate) fn text_of(value: &HeaderValue) -> Option<&str> {
     value.to_str().ok()
 }
 
-/// Headers that concern one connection only (RFC 9110 section 7.6.1).
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    *name == CONNECTION
-        || *name == TRANSFER_ENCODING
-        || *name == UPGRADE
-        || *name == TE
-        || *name == TRAILER
-        || *name == "keep-alive"
-        || *name == "proxy-connection"
-        || *name == "proxy-authenticate"
-        || *name == "proxy-authorization"
+/// What a header is about, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    /// One connection only (RFC 9110 section 7.6.1).
+    Connection,
+    Credential,
+    /// Set anew on every hop.
+    Ours,
+    /// What a request says to us and not to a worker.
+    Request,
+    /// What a worker says of itself.
+    Worker,
+    ContentEncoding,
+    Else,
+}
+
+fn about(name: &str) -> About {
+    match name {
+        "connection"
+        | "transfer-encoding"
+        | "upgrade"
+        | "te"
+        | "trailer"
+        | "keep-alive"
+        | "proxy-connection"
+        | "proxy-authenticate"
+        | "proxy-authorization" => About::Connection,
+        "authorization" | "x-api-key" | "api-key" => About::Credential,
+        "x-request-id" | "traceparent" => About::Ours,
+        // The observer reads the answer: it has to come without a coding.
+        "host" | "content-length" | "expect" | "cookie" | "accept-encoding" => About::Request,
+        "server" | "set-cookie" => About::Worker,
+        "content-encoding" => About::ContentEncoding,
+        _ => About::Else,
+    }
 }
 
 /// What `Connection` names goes no further either.
@@ -34,10 +60,6 @@ fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .flat_map(|v| v.split(','))
         .map(str::trim)
         .filter(|name| !matches!(*name, "" | "close" | "keep-alive"))
-}
-
-fn is_credential(name: &HeaderName) -> bool {
-    *name == AUTHORIZATION || *name == "x-api-key" || *name == "api-key"
 }
 
 /// What a request to a worker is made of, beside the client's headers.
@@ -60,24 +82,24 @@ pub(crate) fn request_head(
     authority: &str,
     base_path: &str,
     authorization: Option<&HeaderValue>,
-) -> BytesMut {
-    let mut head = BytesMut::with_capacity(512);
-    head.put_slice(out.method.as_str().as_bytes());
-    head.put_u8(b' ');
-    head.put_slice(base_path.as_bytes());
+) -> Vec<u8> {
+    let mut head = Vec::with_capacity(768);
+    head.extend_from_slice(out.method.as_str().as_bytes());
+    head.push(b' ');
+    head.extend_from_slice(base_path.as_bytes());
     let target = out.uri.path_and_query().map_or("/", |p| p.as_str());
     if !target.starts_with('/') {
-        head.put_u8(b'/');
+        head.push(b'/');
     }
-    head.put_slice(target.as_bytes());
-    head.put_slice(b" HTTP/1.1\r\nhost: ");
-    head.put_slice(authority.as_bytes());
-    head.put_slice(b"\r\n");
+    head.extend_from_slice(target.as_bytes());
+    head.extend_from_slice(b" HTTP/1.1\r\nhost: ");
+    head.extend_from_slice(authority.as_bytes());
+    head.extend_from_slice(b"\r\n");
     let has_named = out.headers.contains_key(CONNECTION);
     for (name, value) in out.headers {
         let named = has_named
             && connection_names(out.headers).any(|n| n.eq_ignore_ascii_case(name.as_str()));
-        if !named && goes_up(name, out, authorization.is_some()) {
+        if !named && goes_up(name.as_str(), out, authorization.is_some()) {
             put(&mut head, name.as_str(), value);
         }
     }
@@ -89,31 +111,24 @@ pub(crate) fn request_head(
     if let Some(length) = out.body_length {
         put(&mut head, "content-length", &HeaderValue::from(length));
     }
-    head.put_slice(b"\r\n");
+    head.extend_from_slice(b"\r\n");
     head
 }
 
-fn goes_up(name: &HeaderName, out: &Outbound<'_>, has_own: bool) -> bool {
-    if is_credential(name) {
-        return out.pass_credentials && !(has_own && *name == AUTHORIZATION);
+fn goes_up(name: &str, out: &Outbound<'_>, has_own: bool) -> bool {
+    match about(name) {
+        About::Connection | About::Ours | About::Request => false,
+        About::Credential => out.pass_credentials && !(has_own && name == "authorization"),
+        About::ContentEncoding => !out.decoded,
+        About::Worker | About::Else => true,
     }
-    !(is_hop_by_hop(name)
-        || *name == HOST
-        || *name == CONTENT_LENGTH
-        || *name == EXPECT
-        || *name == COOKIE
-        // The observer reads the answer: it has to come without a coding.
-        || *name == ACCEPT_ENCODING
-        || *name == "x-request-id"
-        || *name == "traceparent"
-        || (out.decoded && *name == CONTENT_ENCODING))
 }
 
-fn put(head: &mut BytesMut, name: &str, value: &HeaderValue) {
-    head.put_slice(name.as_bytes());
-    head.put_slice(b": ");
-    head.put_slice(value.as_bytes());
-    head.put_slice(b"\r\n");
+fn put(head: &mut Vec<u8>, name: &str, value: &HeaderValue) {
+    head.extend_from_slice(name.as_bytes());
+    head.extend_from_slice(b": ");
+    head.extend_from_slice(value.as_bytes());
+    head.extend_from_slice(b"\r\n");
 }
 
 /// Takes out of a worker's response headers what does not go to the client: connection matters,
@@ -127,24 +142,15 @@ pub(crate) fn clean_response(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in [
-        CONNECTION,
-        TRANSFER_ENCODING,
-        UPGRADE,
-        TE,
-        TRAILER,
-        SERVER,
-        SET_COOKIE,
-    ] {
-        headers.remove(name);
-    }
-    for name in [
-        "keep-alive",
-        "proxy-connection",
-        "proxy-authenticate",
-        "x-request-id",
-        "traceparent",
-    ] {
+    let stay = |name: &&HeaderName| {
+        matches!(
+            about(name.as_str()),
+            About::Connection | About::Ours | About::Worker
+        )
+    };
+    // Most answers have one or none: a list without an element takes no memory.
+    let staying: Vec<HeaderName> = headers.keys().filter(stay).cloned().collect();
+    for name in staying {
         headers.remove(name);
     }
     let leaves =
@@ -185,7 +191,7 @@ mod tests {
         };
         let own = own.map(|o| HeaderValue::from_str(o).unwrap());
         let head = request_head(&out, "10.0.0.1:80", "/pre", own.as_ref());
-        String::from_utf8(head.to_vec()).unwrap()
+        String::from_utf8(head).unwrap()
     }
 
     #[test]

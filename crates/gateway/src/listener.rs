@@ -8,14 +8,15 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use memchr::memmem::Finder;
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
@@ -32,6 +33,8 @@ const HTTP2_STREAMS_MAX: u32 = 256;
 const HTTP2_WINDOW: u32 = 1 << 20;
 /// How often a silent HTTP/2 client is asked whether it is still there.
 const HTTP2_PING_EVERY: Duration = Duration::from_secs(20);
+/// The end of a head.
+static HEAD_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
 /// How often idle connections to workers are looked through.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -385,7 +388,7 @@ impl HeadWatch {
         heads
             .kept
             .extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if let Some(end) = memchr::memmem::find(&heads.kept[from..], b"\r\n\r\n") {
+        if let Some(end) = HEAD_END.find(&heads.kept[from..]) {
             heads.kept.truncate(from + end + 2);
             heads.complete = true;
         } else if bytes.len() > room {

@@ -243,6 +243,15 @@ impl Pool {
         (upstream.id == worker).then(|| Arc::clone(upstream))
     }
 
+    /// Gives `read` a way from a worker to its name, under one lock.
+    pub(crate) fn names<R>(&self, read: impl FnOnce(&dyn Fn(WorkerId) -> Option<Name>) -> R) -> R {
+        let workers = self.workers.read();
+        read(&|id| {
+            let upstream = workers.get(id.slot as usize)?.as_ref()?;
+            (upstream.id == id).then(|| upstream.shared_name.clone())
+        })
+    }
+
     /// The worker of that name.
     #[must_use]
     pub fn upstream_named(&self, name: &str) -> Option<Arc<Upstream>> {

@@ -143,7 +143,7 @@ impl Source {
 
 /// Waits for `work` while the attempt is neither aborted nor late.
 pub(crate) async fn within<T>(
-    guest: &Guest,
+    guest: &mut Guest,
     deadlines: &mut Deadlines,
     work: impl Future<Output = T>,
 ) -> Result<T, Cut> {
@@ -152,6 +152,7 @@ pub(crate) async fn within<T>(
         if let Poll::Ready(done) = work.as_mut().poll(cx) {
             return Poll::Ready(Ok(done));
         }
+        guest.tell();
         if guest.poll_aborted(cx).is_ready() {
             return Poll::Ready(Err(Cut::Aborted));
         }
@@ -345,6 +346,7 @@ impl Stream {
             }
             Poll::Ready(Err(BodyBroken)) => Failure::Truncated,
             Poll::Pending => {
+                self.guest.tell();
                 if self.guest.poll_aborted(cx).is_ready() {
                     Failure::Truncated
                 } else {

@@ -1,9 +1,9 @@
 //! Names that follow a request end to end: `x-request-id` and `traceparent`.
 
-use crate::headers::text_of;
+use crate::headers::{REQUEST_ID, TRACEPARENT, text_of};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use maitred_core::rng::mix;
-use std::fmt::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,15 +13,25 @@ const INBOUND_MAX: usize = 128;
 
 /// The request's id: the client's own where it is well formed, else a new one.
 pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
-    if let Some(value) = headers.get("x-request-id")
+    if let Some(value) = headers.get(&REQUEST_ID)
         && is_well_formed(value.as_bytes())
     {
         return value.clone();
     }
     let (a, b) = fresh();
-    let mut text = String::with_capacity(36);
-    let _ = write!(text, "mtd-{a:016x}{:08x}", b >> 32);
-    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("mtd-0"))
+    let mut text = Vec::with_capacity(28);
+    text.extend_from_slice(b"mtd-");
+    put_hex(&mut text, a, 16);
+    put_hex(&mut text, b, 8);
+    HeaderValue::from_maybe_shared(Bytes::from(text)).unwrap_or(HeaderValue::from_static("mtd-0"))
+}
+
+/// The last `digits` hexadecimal digits of a number.
+fn put_hex(text: &mut Vec<u8>, value: u64, digits: u32) {
+    for place in (0..digits).rev() {
+        let digit = usize::try_from(value >> (4 * place) & 15).unwrap_or(0);
+        text.push(b"0123456789abcdef"[digit]);
+    }
 }
 
 fn is_well_formed(value: &[u8]) -> bool {
@@ -31,15 +41,21 @@ fn is_well_formed(value: &[u8]) -> bool {
 /// The `traceparent` to send on: the client's where it is valid, else a new one (W3C Trace Context,
 /// version 00). A new one is not sampled: nobody upstream asked for a trace.
 pub(crate) fn traceparent(headers: &HeaderMap) -> HeaderValue {
-    if let Some(value) = headers.get("traceparent")
+    if let Some(value) = headers.get(&TRACEPARENT)
         && text_of(value).is_some_and(is_traceparent)
     {
         return value.clone();
     }
     let ((a, b), (c, _)) = (fresh(), fresh());
-    let mut text = String::with_capacity(55);
-    let _ = write!(text, "00-{a:016x}{b:016x}-{:016x}-00", c | 1);
-    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("00-0-0-00"))
+    let mut text = Vec::with_capacity(55);
+    text.extend_from_slice(b"00-");
+    put_hex(&mut text, a, 16);
+    put_hex(&mut text, b, 16);
+    text.push(b'-');
+    put_hex(&mut text, c | 1, 16);
+    text.extend_from_slice(b"-00");
+    HeaderValue::from_maybe_shared(Bytes::from(text))
+        .unwrap_or(HeaderValue::from_static("00-0-0-00"))
 }
 
 /// `00-<32 hex>-<16 hex>-<2 hex>`, lower case, ids not all zero; later versions may have more.

@@ -198,7 +198,12 @@ fn identify_in(
         _ => own,
     };
     let session_headers: Vec<&str> = config.session_headers.iter().map(String::as_str).collect();
-    let header = |name: &str| parts.headers.get(name).and_then(text_of);
+    // Many names are asked for and few headers are there: comparing is less work than hashing.
+    let header = |name: &str| {
+        let mut headers = parts.headers.iter();
+        let found = headers.find(|(known, _)| known.as_str() == name);
+        found.and_then(|(_, value)| text_of(value))
+    };
     identify(
         endpoint,
         head,

@@ -9,7 +9,7 @@ use crate::relay::{
 use crate::reply::Problem;
 use crate::upstream::{BodyBroken, Conn, ExchangeError, Head, Upstream};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use maitred_core::Decision;
 use maitred_core::request::{Failure, Usage};
@@ -23,6 +23,13 @@ use std::time::Duration;
 const COLLECT_MAX: u64 = 64 << 10;
 /// The longest wait that a worker's `Retry-After` may ask for.
 const RETRY_AFTER_MAX: u64 = 3_600;
+
+/// Headers that say how an answer came about.
+static WORKER: HeaderName = HeaderName::from_static("x-maitred-worker");
+static POLICY: HeaderName = HeaderName::from_static("x-maitred-policy");
+static PLACED: HeaderName = HeaderName::from_static("x-maitred-placed");
+static PREDICTED: HeaderName = HeaderName::from_static("x-maitred-predicted-cached-tokens");
+static ATTEMPTS: HeaderName = HeaderName::from_static("x-maitred-attempts");
 
 /// What one try came to.
 enum Tried {
@@ -193,7 +200,7 @@ impl Try<'_> {
         }
     }
 
-    fn request(&self, body: &Bytes) -> Bytes {
+    fn request(&self, body: &Bytes) -> Vec<u8> {
         let call = self.call;
         let sends_length = call.has_body
             || matches!(
@@ -216,7 +223,6 @@ impl Try<'_> {
             &self.upstream.url.base_path,
             self.upstream.authorization.as_ref(),
         )
-        .freeze()
     }
 
     /// The worker serves it. What is small is collected, so that its head is only sent on when the
@@ -372,23 +378,18 @@ impl Try<'_> {
         if !self.shard.gateway.config.expose {
             return;
         }
-        if let Ok(name) = HeaderValue::from_str(&self.upstream.name) {
-            headers.insert("x-maitred-worker", name);
-        }
+        headers.insert(WORKER.clone(), self.upstream.shown_name.clone());
         let Some(decision) = decision else {
             return;
         };
-        headers.insert(
-            "x-maitred-policy",
-            HeaderValue::from_static(decision.policy),
-        );
+        headers.insert(POLICY.clone(), HeaderValue::from_static(decision.policy));
         let placed = HeaderValue::from_static(decision.reason.as_str());
-        headers.insert("x-maitred-placed", placed);
+        headers.insert(PLACED.clone(), placed);
         let predicted = HeaderValue::from(decision.predicted_cached_tokens);
-        headers.insert("x-maitred-predicted-cached-tokens", predicted);
+        headers.insert(PREDICTED.clone(), predicted);
         if decision.attempt.number > 1 {
             headers.insert(
-                "x-maitred-attempts",
+                ATTEMPTS.clone(),
                 HeaderValue::from(u16::from(decision.attempt.number)),
             );
         }

@@ -8,7 +8,7 @@ use crate::attempt::{Guest, Story, unix_ms};
 use crate::body::{self, BodyFailure};
 use crate::decode::{Coding, DecodeError};
 use crate::gateway::Gateway;
-use crate::headers::text_of;
+use crate::headers::{API_KEY, AZURE_KEY, REQUEST_ID, text_of};
 use crate::listener::HeadWatch;
 use crate::relay::RelayBody;
 use crate::reply::Problem;
@@ -97,7 +97,7 @@ pub(crate) async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Re
         Err(problem) => problem.response(family_of(&call)),
     };
     let headers = response.headers_mut();
-    headers.insert("x-request-id", request_id);
+    headers.insert(REQUEST_ID.clone(), request_id);
     if let Some(origin) = origin {
         local::allow(headers, origin);
     }
@@ -301,9 +301,9 @@ fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Problem> {
 /// Who pays: the credential, else nobody, told apart by where it comes from.
 fn identify_caller(client: &Client, call: &mut Call) {
     let headers = &call.parts.headers;
-    let credential = [AUTHORIZATION.as_str(), "x-api-key", "api-key"]
-        .iter()
-        .find_map(|name| headers.get(*name))
+    let credential = [&AUTHORIZATION, &API_KEY, &AZURE_KEY]
+        .into_iter()
+        .find_map(|name| headers.get(name))
         .map(HeaderValue::as_bytes)
         .map(|v| v.strip_prefix(b"Bearer ").unwrap_or(v))
         .filter(|v| !v.trim_ascii().is_empty());

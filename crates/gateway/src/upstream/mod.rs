@@ -25,6 +25,8 @@ pub struct Upstream {
     pub name: String,
     /// The same, as records share it.
     pub shared_name: Name,
+    /// The same, as answers show it.
+    pub(crate) shown_name: HeaderValue,
     /// Where it is.
     pub url: WorkerUrl,
     /// `host:port` as the `Host` header has it.
@@ -69,6 +71,8 @@ impl Upstream {
             id,
             name: settings.name.clone(),
             shared_name: Name::from(settings.name.as_str()),
+            shown_name: HeaderValue::from_str(&settings.name)
+                .unwrap_or(HeaderValue::from_static("unnamed")),
             url: settings.url.clone(),
             authority: settings.url.authority(),
             metrics,
