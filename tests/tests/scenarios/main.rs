@@ -8,6 +8,7 @@ mod cli;
 mod clients;
 mod fleet;
 mod health;
+mod herd;
 mod leaks;
 mod load;
 
