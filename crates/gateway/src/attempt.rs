@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A request id for the scheduler: unique in this process.
 pub(crate) fn next_request() -> RequestId {
@@ -233,9 +233,9 @@ impl Guest {
     }
 
     /// Bytes came from the worker.
-    pub(crate) fn life(&self) {
+    pub(crate) fn life(&self, now: Instant) {
         if let Some(upstream) = &self.upstream
-            && upstream.life_due()
+            && upstream.life_due(now)
         {
             self.pool
                 .report(upstream.id, maitred_core::pool::Report::Bytes);

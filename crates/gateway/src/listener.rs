@@ -4,6 +4,7 @@
 
 use crate::gateway::Gateway;
 use crate::service::{Client, Shard, serve};
+use crate::upstream::gather;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -383,6 +384,14 @@ impl HeadWatch {
         if heads.complete {
             return;
         }
+        // Nearly always the whole head comes at once, with a body behind it that is not wanted.
+        if heads.kept.is_empty()
+            && let Some(end) = HEAD_END.find(bytes)
+        {
+            heads.kept.extend_from_slice(&bytes[..end + 2]);
+            heads.complete = true;
+            return;
+        }
         let from = heads.kept.len().saturating_sub(3);
         let room = HEAD_KEPT_MAX.saturating_sub(heads.kept.len());
         heads
@@ -423,6 +432,7 @@ struct ClientStream {
     inner: TcpStream,
     begun: Bytes,
     heads: Option<Arc<HeadWatch>>,
+    gathered: Vec<u8>,
 }
 
 impl ClientStream {
@@ -434,6 +444,7 @@ impl ClientStream {
             inner,
             begun,
             heads,
+            gathered: Vec::new(),
         }
     }
 }
@@ -476,7 +487,13 @@ impl AsyncWrite for ClientStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        let this = &mut *self;
+        let stream = Pin::new(&mut this.inner);
+        if gather(bufs, &mut this.gathered) {
+            stream.poll_write(cx, &this.gathered)
+        } else {
+            stream.poll_write_vectored(cx, bufs)
+        }
     }
 
     fn is_write_vectored(&self) -> bool {

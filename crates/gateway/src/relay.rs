@@ -55,8 +55,8 @@ impl Deadlines {
     }
 
     /// Data came.
-    pub(crate) fn data(&mut self) {
-        self.due = Instant::now() + self.idle;
+    pub(crate) fn data(&mut self, now: Instant) {
+        self.due = now + self.idle;
         self.phase = Failure::IdleTimeout;
     }
 
@@ -245,14 +245,15 @@ impl Stream {
     }
 
     fn observe(&mut self, data: &Bytes) {
-        self.guest.life();
+        let now = Instant::now();
+        self.guest.life(now.into_std());
         match &mut self.observer {
             Observer::Document { kept, length } => {
                 *length = length.saturating_add(data.len());
                 if *length <= DOCUMENT_MAX {
                     kept.push(data.clone());
                 }
-                self.deadlines.data();
+                self.deadlines.data(now);
                 self.guest.first_token();
             }
             Observer::Events(observer) => {
@@ -260,7 +261,7 @@ impl Stream {
                 let events = observer.data_events();
                 if events != self.events_seen {
                     self.events_seen = events;
-                    self.deadlines.data();
+                    self.deadlines.data(now);
                 }
                 if observer.first_token() || (events > 0 && !self.guest.endpoint().generates()) {
                     self.guest.first_token();

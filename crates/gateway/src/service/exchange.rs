@@ -17,6 +17,7 @@ use maitred_wire::answer;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Bytes of an answer that are collected before its head is sent on, so that an answer cut short
 /// is an error and not a broken transfer.
@@ -124,7 +125,7 @@ impl Try<'_> {
             Ok(begun) => begun,
             Err(tried) => return tried,
         };
-        guest.life();
+        guest.life(std::time::Instant::now());
         let Head {
             status,
             mut headers,
@@ -151,7 +152,6 @@ impl Try<'_> {
         deadlines: &mut Deadlines,
         body: &Bytes,
     ) -> Result<(Conn, Head), Tried> {
-        let request = self.request(body);
         let mut idle = self.upstream.take_idle(self.shard.index);
         loop {
             let mut conn = match idle.take() {
@@ -160,7 +160,7 @@ impl Try<'_> {
             };
             guest.sent();
             let no_body = self.call.parts.method == Method::HEAD;
-            let exchange = conn.exchange(&request, body, no_body);
+            let exchange = conn.exchange(self.request(body), body, no_body);
             let error = match within(guest, deadlines, exchange).await {
                 Ok(Ok(head)) => return Ok((conn, head)),
                 Ok(Err(error)) => error,
@@ -331,7 +331,7 @@ impl Try<'_> {
                     length += data.len() as u64;
                     pieces.push(data);
                     guest.first_token();
-                    deadlines.data();
+                    deadlines.data(Instant::now());
                     if length > max {
                         return Ok(false);
                     }

@@ -23,6 +23,23 @@ const HEAD_FIELDS_MAX: usize = 128;
 /// Room for one read.
 const READ_BYTES: usize = 16 << 10;
 
+/// Pieces that are no longer than this in all are written as one: copying them costs less than
+/// handing the kernel a list.
+const GATHER_BYTES: usize = 8 << 10;
+
+/// Puts small pieces together in `whole`; false: they are better written as they are.
+pub(crate) fn gather(pieces: &[IoSlice<'_>], whole: &mut Vec<u8>) -> bool {
+    let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+    if length > GATHER_BYTES {
+        return false;
+    }
+    whole.clear();
+    for piece in pieces {
+        whole.extend_from_slice(piece);
+    }
+    true
+}
+
 /// A response head.
 #[derive(Debug)]
 pub(crate) struct Head {
@@ -93,21 +110,32 @@ impl Conn {
     /// was sent whole (a refusal) is taken; the connection is then not used again.
     pub(crate) async fn exchange(
         &mut self,
-        head: &[u8],
-        body: &[u8],
+        mut head: Vec<u8>,
+        mut body: &[u8],
         no_body_expected: bool,
     ) -> Result<Head, ExchangeError> {
+        if head.len() + body.len() <= GATHER_BYTES {
+            head.extend_from_slice(body);
+            body = &[];
+        }
         let mut written = 0;
         let mut broken = false;
         let mut heard = false;
         let total = head.len() + body.len();
         poll_fn(|cx| {
             while written < total && !broken {
-                let slices = [
-                    IoSlice::new(head.get(written..).unwrap_or_default()),
-                    IoSlice::new(&body[written.saturating_sub(head.len())..]),
-                ];
-                match Pin::new(&mut self.stream).poll_write_vectored(cx, &slices) {
+                let head_left = head.get(written..).unwrap_or_default();
+                let body_left = &body[written.saturating_sub(head.len())..];
+                let stream = Pin::new(&mut self.stream);
+                let polled = if head_left.is_empty() {
+                    stream.poll_write(cx, body_left)
+                } else if body_left.is_empty() {
+                    stream.poll_write(cx, head_left)
+                } else {
+                    let pieces = [IoSlice::new(head_left), IoSlice::new(body_left)];
+                    stream.poll_write_vectored(cx, &pieces)
+                };
+                match polled {
                     Poll::Ready(Ok(n)) if n > 0 => written += n,
                     // It may have answered before it closed: read on.
                     Poll::Ready(_) => broken = true,

@@ -3,7 +3,7 @@
 mod conn;
 mod framing;
 
-pub(crate) use conn::{BodyBroken, Conn, ExchangeError, Head};
+pub(crate) use conn::{BodyBroken, Conn, ExchangeError, Head, gather};
 pub(crate) use framing::{Framing, FramingError, Step};
 
 use crate::config::{WorkerSettings, WorkerUrl};
@@ -127,8 +127,9 @@ impl Upstream {
     }
 
     /// Whether a sign of life is worth a report now: at most one a second.
-    pub(crate) fn life_due(&self) -> bool {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn life_due(&self, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.started).as_millis();
+        let now = u64::try_from(since).unwrap_or(u64::MAX);
         let last = self.life.load(Ordering::Relaxed);
         if now < last.saturating_add(1_000) {
             return false;
