@@ -173,7 +173,7 @@ async fn admitted(client: &Client, call: &mut Call, body: Incoming) -> Result<Ad
         .closing());
     }
     check_head(client, call)?;
-    let body = read_body(gateway, call, body).await?;
+    let body = read_body(client, call, body).await?;
     client.read_on();
     call.has_body = !body.is_empty();
     if body.len() <= INLINE_MAX {
@@ -235,8 +235,8 @@ fn check_head(client: &Client, call: &Call) -> Result<(), Problem> {
     Ok(())
 }
 
-async fn read_body(gateway: &Gateway, call: &mut Call, body: Incoming) -> Result<Bytes, Problem> {
-    let config = &gateway.config;
+async fn read_body(client: &Client, call: &mut Call, body: Incoming) -> Result<Bytes, Problem> {
+    let config = &client.shard.gateway.config;
     let max = config.limits.body_max_bytes;
     let too_large = || {
         Problem::new(
@@ -268,6 +268,7 @@ async fn read_body(gateway: &Gateway, call: &mut Call, body: Incoming) -> Result
     };
     call.decoded = true;
     let decoded = if bytes.len() > INLINE_MAX / 8 {
+        let _turn = client.shard.heavy.acquire().await;
         let decode = move || coding.decode(&bytes, max);
         tokio::task::spawn_blocking(decode)
             .await

@@ -175,6 +175,52 @@ async fn a_response_is_continued_where_it_was_made() {
 }
 
 #[tokio::test]
+async fn a_streamed_response_can_be_continued_too() {
+    let streamed = |w: usize| {
+        Script::by(move |r| {
+            let id = format!("resp_{w}_{}", r.number);
+            let event = |kind: &str| {
+                format!(
+                    "event: {kind}\ndata: {{\"type\":\"{kind}\",\"response\":{{\"id\":\"{id}\"}}}}\n\n"
+                )
+            };
+            vec![
+                maitred_tests::Step::head(
+                    200,
+                    &[
+                        ("content-type", "text/event-stream"),
+                        ("transfer-encoding", "chunked"),
+                    ],
+                ),
+                maitred_tests::Step::chunk(event("response.created")),
+                maitred_tests::Step::chunk(event("response.completed")),
+                maitred_tests::Step::End,
+            ]
+        })
+    };
+    let one = Worker::start(streamed(1)).await;
+    let two = Worker::start(streamed(2)).await;
+    let running = room(&[&one, &two], |_| {}).await;
+    let mut client = client(&running).await;
+    let first = r#"{"model":"m","stream":true,"input":"hi"}"#;
+    let mut answer = client.post("/v1/responses", first).await;
+    let home = answer.head.header("x-maitred-worker").map(str::to_owned);
+    for _ in 0..5 {
+        let text = answer.text();
+        let (_, rest) = text.split_once("\"id\":\"").unwrap();
+        let (id, _) = rest.split_once('"').unwrap();
+        let next = format!(
+            "{{\"model\":\"m\",\"stream\":true,\"input\":\"on\",\"previous_response_id\":\"{id}\"}}"
+        );
+        answer = client.post("/v1/responses", &next).await;
+        assert_eq!(
+            answer.head.header("x-maitred-worker").map(str::to_owned),
+            home
+        );
+    }
+}
+
+#[tokio::test]
 async fn http2_without_negotiation_is_served() {
     use http_body_util::{BodyExt, Full};
     use hyper_util::rt::{TokioExecutor, TokioIo};

@@ -122,6 +122,41 @@ async fn a_worker_that_dies_in_its_answer_is_not_taken_for_finished() {
 }
 
 #[tokio::test]
+async fn over_http2_a_broken_answer_is_a_reset_stream() {
+    use http_body_util::{BodyExt, Full};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let worker = Worker::start(Script::each(vec![
+        head(),
+        Step::chunk(sse_event(r#"{"choices":[{"delta":{"content":"a"}}]}"#)),
+        Step::Close,
+    ]))
+    .await;
+    let running = room(&[&worker], |_| {}).await;
+    let socket = tokio::net::TcpStream::connect(running.data).await.unwrap();
+    let (mut send, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let ask = http::Request::post(format!("http://{}{PATH}", running.data))
+        .body(Full::new(bytes::Bytes::from_static(CHAT_STREAM.as_bytes())))
+        .unwrap();
+    let mut body = send.send_request(ask).await.unwrap().into_body();
+    let mut text = Vec::new();
+    let broken = loop {
+        match body.frame().await {
+            Some(Ok(frame)) => text.extend_from_slice(&frame.into_data().unwrap()),
+            Some(Err(_)) => break true,
+            None => break false,
+        }
+    };
+    assert!(broken);
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("upstream-truncated"), "{text}");
+    at_rest(&running).await;
+}
+
+#[tokio::test]
 async fn a_stream_without_its_end_mark_is_relayed_and_counted_as_cut() {
     let worker = Worker::start(Script::each(vec![
         head(),
