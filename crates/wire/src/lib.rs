@@ -10,6 +10,7 @@ pub mod error;
 pub mod fields;
 pub mod head;
 pub mod json;
+pub mod kv;
 pub mod opening;
 pub mod prometheus;
 pub mod splice;
