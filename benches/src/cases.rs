@@ -12,6 +12,9 @@ const CONNECTIONS: usize = 16;
 /// Connections of the streams, which mostly wait for the engine's next chunk.
 const STREAMS: usize = 32;
 
+/// Most memory for the bodies of a case.
+const BODIES_MAX_BYTES: usize = 64 << 20;
+
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
@@ -19,10 +22,10 @@ pub(crate) struct Case {
     pub(crate) shape: Shape,
     /// Requests of each round and target.
     pub(crate) count: usize,
-    /// Connections of the closed loop.
+    /// Connections.
     connections: usize,
-    /// Distinct bodies held in memory; each use makes its text distinct anew.
-    bodies: usize,
+    /// Requests per second over all connections; a closed loop where there is none.
+    rate: Option<f64>,
     /// Most CPU time per request, as a multiple of nginx's in the same round.
     pub(crate) ratio_most: f64,
 }
@@ -35,32 +38,16 @@ const fn chat(size: usize) -> Shape {
     }
 }
 
-/// The cases with the targets of CPU time.
-pub(crate) const CASES: [Case; 4] = [
-    Case {
-        name: "1 KiB chat",
-        shape: chat(1024),
-        count: 20_000,
-        connections: CONNECTIONS,
-        bodies: 20_000,
-        ratio_most: 2.2,
-    },
-    Case {
-        name: "32 KiB chat",
-        shape: chat(32 << 10),
-        count: 10_000,
-        connections: CONNECTIONS,
-        bodies: 2_000,
-        ratio_most: 3.0,
-    },
-    Case {
-        name: "256 KiB chat",
-        shape: chat(256 << 10),
-        count: 2_000,
-        connections: CONNECTIONS,
-        bodies: 256,
-        ratio_most: 2.5,
-    },
+/// The cases with the targets of CPU time: each size under a closed loop, where a proxy finds
+/// several requests at each wake-up, and at a rate at which it wakes up for nearly each of them,
+/// as it does in front of real engines.
+pub(crate) const CASES: [Case; 7] = [
+    saturated("1 KiB chat", 1 << 10, 20_000, 2.2),
+    paced("1 KiB chat, 1000/s", 1 << 10, 1_000.0, 2.2),
+    saturated("32 KiB chat", 32 << 10, 10_000, 3.0),
+    paced("32 KiB chat, 500/s", 32 << 10, 500.0, 3.0),
+    saturated("256 KiB chat", 256 << 10, 2_000, 2.5),
+    paced("256 KiB chat, 150/s", 256 << 10, 150.0, 2.5),
     Case {
         name: "stream of 64 chunks",
         shape: Shape {
@@ -70,10 +57,29 @@ pub(crate) const CASES: [Case; 4] = [
         },
         count: 1_500,
         connections: STREAMS,
-        bodies: 1_500,
+        rate: None,
         ratio_most: 1.5,
     },
 ];
+
+const fn saturated(name: &'static str, size: usize, count: usize, ratio_most: f64) -> Case {
+    Case {
+        name,
+        shape: chat(size),
+        count,
+        connections: CONNECTIONS,
+        rate: None,
+        ratio_most,
+    }
+}
+
+/// Four seconds a round.
+const fn paced(name: &'static str, size: usize, rate: f64, ratio_most: f64) -> Case {
+    Case {
+        rate: Some(rate),
+        ..saturated(name, size, rate as usize * 4, ratio_most)
+    }
+}
 
 /// What one round of one target gave.
 #[derive(Debug, Clone, Copy)]
@@ -98,8 +104,9 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// CPU time per request under a closed loop, in rounds that take the targets in turn.
-    pub(crate) fn closed_loop(
+    /// CPU time per request, under a closed loop or at a rate in all, in rounds that take the
+    /// targets in turn.
+    pub(crate) fn cpu(
         &mut self,
         case: &Case,
         scale: f64,
@@ -107,11 +114,9 @@ impl Source {
         targets: &[Target],
     ) -> Result<Samples, String> {
         let count = scaled(case.count, scale);
-        let mut talks = generate(
-            case.shape,
-            scaled(case.bodies, scale),
-            1 + case.count as u64,
-        );
+        // Each use of a body makes its text distinct anew, so memory can bound their number.
+        let bodies = count.min(BODIES_MAX_BYTES / case.shape.size);
+        let mut talks = generate(case.shape, bodies, 1 + case.count as u64);
         let mut samples: Samples = vec![Vec::new(); targets.len()];
         let warmth = Pace {
             connections: case.connections,
@@ -121,7 +126,12 @@ impl Source {
         for target in targets {
             self.load(target, &mut talks, warmth)?;
         }
-        let pace = Pace { count, ..warmth };
+        let rate = case.rate.map(|rate| rate / case.connections as f64);
+        let pace = Pace {
+            count,
+            rate,
+            ..warmth
+        };
         for round in 0..rounds {
             for step in 0..targets.len() {
                 // Each round starts with another target, so that no place in the order is favoured.

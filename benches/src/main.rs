@@ -1,8 +1,8 @@
 //! `make bench`: CPU time, added latency and memory of the gateway, beside nginx and a direct
 //! connection, in one run.
 //!
-//! The load is closed-loop (16 keep-alive connections), bounded by a number of requests, and
-//! given to each target in turn in interleaved rounds; every figure is the median over rounds and
+//! The load is bounded by a number of requests, under a closed loop (16 keep-alive connections) and
+//! at a fixed rate, and given to each target in turn in interleaved rounds; every figure is the median over rounds and
 //! every ratio is taken within a round. The CPU time is that of the proxy's process alone, so
 //! load and engines may share the machine with it. Engines answer at once.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -153,7 +153,7 @@ fn bench(options: &Options) -> Result<usize, String> {
         .filter(|case| case.name.contains(&options.case))
     {
         eprintln!("{}: {} rounds of {}", case.name, options.rounds, case.count);
-        let samples = source.closed_loop(case, options.scale, options.rounds, &all)?;
+        let samples = source.cpu(case, options.scale, options.rounds, &all)?;
         report.cpu_rows(case, &all, &samples);
     }
     if options.latency {

@@ -50,7 +50,7 @@ impl Report {
         if met { "met" } else { "MISSED" }
     }
 
-    /// The head of the closed-loop table.
+    /// The head of the table of CPU time.
     pub(crate) fn cpu_head(&mut self) {
         self.line("| case | through | CPU ms/request | x nginx (min..max of rounds) | target | |");
         self.line("|---|---|--:|--:|--:|---|");
