@@ -202,7 +202,7 @@ pub(crate) struct Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Relaying,
-    /// The error event was handed over; the transfer breaks off after it was flushed.
+    /// What there is was handed over; the transfer breaks off after it was flushed.
     Breaking {
         flushed: bool,
     },
@@ -282,13 +282,15 @@ impl Stream {
         match &mut self.observer {
             Observer::Events(observer) => {
                 let usage = usage_of(observer.usage());
+                let ended = observer.finished() || !self.guest.endpoint().generates();
                 if observer.error() {
                     self.guest
                         .failed(Failure::ServerError, Some(self.status), usage);
-                } else if observer.finished() || !self.guest.endpoint().generates() {
+                } else if ended && !observer.aborted() {
                     self.guest.served(usage, self.status);
                 } else {
-                    // It ended without the family's end mark: nothing is invented, but it was cut.
+                    // It ended without the family's end mark, or the engine gave it up in words that
+                    // look like an end: nothing is invented, but it was cut.
                     self.guest
                         .failed(Failure::Truncated, Some(self.status), usage);
                 }
@@ -357,10 +359,7 @@ impl Stream {
         };
         match self.breaks(failure) {
             Some(event) => Poll::Ready(Some(Ok(Frame::data(event)))),
-            None => {
-                self.state = State::Done;
-                Poll::Ready(Some(Err(Broken)))
-            }
+            None => self.poll_frame(cx),
         }
     }
 
@@ -402,6 +401,8 @@ pub(crate) fn settle(guest: &mut Guest, facts: &AnswerFacts, status: u16) {
     }
     if facts.error {
         guest.failed(Failure::ServerError, Some(status), usage);
+    } else if facts.aborted {
+        guest.failed(Failure::Truncated, Some(status), usage);
     } else {
         guest.served(usage, status);
     }

@@ -13,6 +13,8 @@ pub struct AnswerFacts {
     pub response_id: Option<String>,
     /// The body is an error, whatever its status says.
     pub error: bool,
+    /// The engine ended a choice with `finish_reason: "abort"`: the answer was given up.
+    pub aborted: bool,
 }
 
 /// Nesting up to which answers are read; deeper ones give no facts.
@@ -44,6 +46,12 @@ pub fn read(endpoint: Endpoint, body: &[u8]) -> AnswerFacts {
             b"usage" => reports.usage(&value, input_of(endpoint)),
             b"timings" => reports.timings(&value),
             b"error" => facts.error |= is_error(&value),
+            b"choices" => {
+                facts.aborted = value.elements().any(|choice| {
+                    let reason = choice.get("finish_reason");
+                    reason.is_some_and(|r| r.raw() == br#""abort""#)
+                });
+            }
             b"type" => facts.error |= value.raw() == br#""error""#,
             b"id" => {
                 let id = value.string();
@@ -139,5 +147,12 @@ mod tests {
         ));
         assert!(!error(r#"{"choices":[],"error":null}"#));
         assert!(!error(r#"{"choices":[]}"#));
+        let aborted = |body: &str| read(Endpoint::Chat, body.as_bytes()).aborted;
+        assert!(aborted(
+            r#"{"choices":[{"finish_reason":"stop"},{"index":1,"finish_reason":"abort"}]}"#
+        ));
+        assert!(!aborted(
+            r#"{"choices":[{"message":{"content":"abort"},"finish_reason":"stop"}]}"#
+        ));
     }
 }

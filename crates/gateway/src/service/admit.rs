@@ -66,7 +66,10 @@ pub(crate) fn admit(
     let pool = Arc::clone(pool_for(gateway, endpoint, &head)?);
     let asked = head.model.as_deref();
     let identified = identify_in(gateway, &pool, parts, endpoint, caller, &head);
-    let listed = asked.filter(|m| !pool.is_configured(m)).map(model_key);
+    // Where the model does not decide (unknown endpoints), a name that nobody lists keeps nobody out.
+    let listed = asked
+        .filter(|m| !pool.is_configured(m) && (endpoint.has_prompt() || pool.is_listed(m)))
+        .map(model_key);
     let mut arrival = arrival(caller, head.max_tokens, identified, listed);
     arrival.deadline = deadline(gateway, &pool);
     let model = match asked.or(pool.models.first().map(String::as_str)) {
@@ -153,8 +156,12 @@ fn pool_for<'g>(
     if !endpoint.has_prompt() {
         return default_pool(gateway);
     }
-    let mut names: Vec<String> = gateway.pools.iter().flat_map(|p| p.model_names()).collect();
-    names.dedup();
+    let mut names: Vec<String> = Vec::new();
+    for name in gateway.pools.iter().flat_map(|p| p.model_names()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     Err(unknown_model(model, &names))
 }
 

@@ -83,7 +83,11 @@ pub(super) async fn attend(
         };
         match attempt.run(&mut guest, &mut deadlines, &body).await {
             Tried::Over(problem) => return Err(problem),
-            Tried::Again(kept) => last = kept.or(last),
+            Tried::Again(None) => {}
+            Tried::Again(Some(mut kept)) => {
+                attempt.expose(guest.decision(), kept.headers_mut());
+                last = Some(kept);
+            }
             Tried::Whole(mut response) => {
                 attempt.expose(guest.decision(), response.headers_mut());
                 return Ok(response);

@@ -17,7 +17,7 @@ use admit::Admitted;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use maitred_core::ids::TenantId;
 use maitred_records::Name;
@@ -216,6 +216,24 @@ fn check_head(client: &Client, call: &Call) -> Result<(), Problem> {
             StatusCode::BAD_REQUEST,
             "ambiguous-framing",
             "a request has either Transfer-Encoding or Content-Length, not both",
+        )
+        .closing());
+    }
+    // Other codings would be left in what is taken for the body.
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    if codings.any(|v| !v.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked")) {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "ambiguous-framing",
+            "the only Transfer-Encoding that is understood is chunked",
+        )
+        .closing());
+    }
+    if matches!(call.parts.method, Method::CONNECT | Method::TRACE) {
+        return Err(Problem::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method-not-allowed",
+            "CONNECT and TRACE are not relayed",
         )
         .closing());
     }

@@ -141,3 +141,32 @@ async fn large_bodies_pass_whole_while_health_stays_quick() {
     assert!(worker.requests().iter().all(|r| r.body == body.as_bytes()));
     at_rest(&running).await;
 }
+
+/// A body in a coding that is not taken off, a tunnel, and a mirror: none of them goes to a worker.
+#[tokio::test]
+async fn other_codings_tunnels_and_mirrors_are_refused() {
+    let worker = Worker::start(Script::ok()).await;
+    let running = room(&[&worker], |_| {}).await;
+    for (head, status, reason) in [
+        (
+            format!("POST {PATH} HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n"),
+            400,
+            "ambiguous-framing",
+        ),
+        (
+            "CONNECT inner:80 HTTP/1.1\r\n".to_owned(),
+            405,
+            "method-not-allowed",
+        ),
+        ("TRACE / HTTP/1.1\r\n".to_owned(), 405, "method-not-allowed"),
+    ] {
+        let mut client = client(&running).await;
+        let raw = format!("{head}host: x\r\n\r\n");
+        client.send(raw.as_bytes()).await;
+        let answer = client.read_head().await;
+        assert_eq!(answer.status(), status, "{head}");
+        assert_eq!(answer.header("x-maitred-reason"), Some(reason));
+        soon(client.closed()).await;
+    }
+    assert_eq!(worker.count(), 0);
+}

@@ -74,6 +74,7 @@ async fn unknown_paths_are_relayed_and_counted() {
     for (method, path, body) in [
         ("POST", "/v1/unknown?x=1", "{}"),
         ("POST", "/inference/x/generate", "not json"),
+        ("POST", "/v1/unknown", r#"{"model":"nobody-lists-it"}"#),
         ("PUT", "/v1/files/7", "\u{0}\u{1}"),
         ("DELETE", "/v1/files/7", ""),
     ] {

@@ -2,7 +2,7 @@
 
 use crate::{CHAT, CHAT_STREAM, PATH, at_rest, attempts, client, room};
 use maitred_records::Outcome;
-use maitred_tests::{Gate, Script, Step, Worker, request, sse_event, stream_answer};
+use maitred_tests::{Gate, Script, Step, Worker, json_answer, request, sse_event, stream_answer};
 
 const EVENTS: [(&str, &str); 1] = [("content-type", "text/event-stream")];
 
@@ -263,4 +263,80 @@ async fn a_slow_client_holds_the_worker_back() {
     assert!(before < 48 << 20, "{before} bytes of 64 MiB were taken");
     let response = client.finish(head).await;
     assert!(response.complete);
+}
+
+/// What had come before the break is the client's, also where the worker broke off within an event:
+/// an error event there would become a part of it.
+#[tokio::test]
+async fn a_stream_that_breaks_within_an_event_gives_what_had_come() {
+    let first = sse_event(r#"{"choices":[{"delta":{"content":"Hel"}}]}"#);
+    let worker = Worker::start(Script::each(vec![
+        head(),
+        Step::chunk(format!("{first}data: {{\"choi")),
+        Step::Close,
+    ]))
+    .await;
+    let running = room(&[&worker], |_| {}).await;
+    let sent = request("POST", PATH, &[("x-request-id", "half")], CHAT_STREAM);
+    let response = client(&running).await.exchange(&sent).await;
+    assert!(!response.complete);
+    assert_eq!(response.text(), format!("{first}data: {{\"choi"));
+    let record = &attempts(&running, "half", 1).await[0];
+    assert_eq!(record.failure.as_deref(), Some("truncated"));
+    at_rest(&running).await;
+}
+
+/// An engine that is told to stop ends its answers with `abort`: relayed as it is, but not served.
+#[tokio::test]
+async fn an_answer_that_the_engine_gave_up_is_relayed_and_counted_as_cut() {
+    let chunk = r#"{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"abort"}]}"#;
+    let document = r#"{"choices":[{"index":0,"message":{"content":"a"},"finish_reason":"abort"}]}"#;
+    let worker = Worker::start(Script::by(move |asked| {
+        if asked.json()["stream"] == true {
+            stream_answer([chunk])
+        } else {
+            json_answer(200, document)
+        }
+    }))
+    .await;
+    let running = room(&[&worker], |_| {}).await;
+    for (id, body) in [("s", CHAT_STREAM), ("d", CHAT)] {
+        let sent = request("POST", PATH, &[("x-request-id", id)], body);
+        let response = client(&running).await.exchange(&sent).await;
+        assert!(response.complete && response.text().contains("abort"));
+        let record = &attempts(&running, id, 1).await[0];
+        assert_eq!(
+            (record.outcome, record.failure.as_deref()),
+            (Outcome::Failed, Some("truncated")),
+            "{id}"
+        );
+    }
+    at_rest(&running).await;
+}
+
+/// Comments are no sign of life: a stream of nothing else passes the limits of time.
+#[tokio::test]
+async fn a_stream_of_comments_is_silent() {
+    let gap = std::time::Duration::from_millis(20);
+    let comments = (0..500).flat_map(|_| [Step::chunk(": ping\n\n"), Step::Delay(gap)]);
+    let begun = [head(), Step::chunk(sse_event(r#"{"choices":[]}"#))];
+    let late: Vec<Step> = begun.into_iter().chain(comments.clone()).collect();
+    let never: Vec<Step> = std::iter::once(head()).chain(comments).collect();
+    let worker = Worker::start(Script::sequence(vec![late, never])).await;
+    let running = room(&[&worker], |c| {
+        c.timeouts.idle = std::time::Duration::from_millis(200);
+        c.timeouts.first_byte = std::time::Duration::from_millis(200);
+    })
+    .await;
+    for (id, limit) in [("late", "idle-timeout"), ("never", "first-byte-timeout")] {
+        let sent = request("POST", PATH, &[("x-request-id", id)], CHAT_STREAM);
+        let response = client(&running).await.exchange(&sent).await;
+        assert!(!response.complete);
+        assert!(response.text().contains(": ping\n\n"));
+        assert!(response.text().contains(limit), "{}", response.text());
+        let record = &attempts(&running, id, 1).await[0];
+        assert_eq!(record.outcome, Outcome::Failed);
+    }
+    worker.wait_for_cancels(2).await;
+    at_rest(&running).await;
 }
