@@ -9,10 +9,13 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help demo test lint test-engines bench decision
+.PHONY: help build demo test lint test-engines bench decision
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## The binary as the tests use it
+	$(CARGO) build --locked -p maitred
 
 demo: ## Build, then play conversations through four simulated engines under two policies
 	$(CARGO) build --release --locked -p maitred

@@ -117,7 +117,7 @@ fn read_timeouts(top: &mut Section<'_>, config: &mut Config, problems: &mut Vec<
     section.set_period(problems, "connect", &mut timeouts.connect);
     section.set_period(problems, "first_byte", &mut timeouts.first_byte);
     section.set_period(problems, "idle", &mut timeouts.idle);
-    section.set_period(problems, "total", &mut timeouts.total);
+    section.set_duration(problems, "total", &mut timeouts.total);
     section.set_period(problems, "header_read", &mut timeouts.header_read);
     section.finish(problems);
 }

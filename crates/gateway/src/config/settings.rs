@@ -116,7 +116,7 @@ pub struct Timeouts {
     pub first_byte: Duration,
     /// Silence within an answer.
     pub idle: Duration,
-    /// The whole request.
+    /// The whole request, waiting included; zero: no bound (an agent may stream for hours).
     pub total: Duration,
     /// A client's request head.
     pub header_read: Duration,
@@ -128,7 +128,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(3),
             first_byte: Duration::from_secs(600),
             idle: Duration::from_secs(120),
-            total: Duration::from_secs(3_600),
+            total: Duration::ZERO,
             header_read: Duration::from_secs(30),
         }
     }
