@@ -92,7 +92,7 @@ pub struct Arrival {
     pub max_tokens: Option<u32>,
     /// Prompts in a batch request beyond the first: load, but not identity.
     pub extra_prompts: u32,
-    /// Give up waiting in the line at this time; None: the pool's `max_wait`.
+    /// Give up waiting in the line at this time, where the pool's `max_wait` does not end before.
     pub deadline: Option<Nanos>,
     /// The caller may retry it on another worker (up to the pool's attempts).
     pub retryable: bool,

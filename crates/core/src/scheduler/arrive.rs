@@ -32,13 +32,20 @@ impl Scheduler {
             attempt: None,
             waiting: false,
             hold: Hold::Fresh,
-            give_up: guest.deadline.unwrap_or(now + self.config.max_wait),
+            give_up: self.give_up(guest.deadline, now),
             no_worker_until: None,
             timer: None,
             passed_by: 0,
             guest,
         });
         self.place(request, now, effects);
+    }
+
+    /// When a request that waits from now on has waited enough: its own deadline may end the wait
+    /// earlier than the pool does, not later.
+    pub(super) fn give_up(&self, deadline: Option<Nanos>, now: Nanos) -> Nanos {
+        let most = now + self.config.max_wait;
+        deadline.map_or(most, |deadline| deadline.min(most))
     }
 
     /// Places a request that is in no table: it ends up seated, in the line, or refused.

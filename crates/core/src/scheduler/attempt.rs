@@ -117,8 +117,7 @@ impl Scheduler {
             self.refuse(request, refusal, effects);
             return;
         }
-        let give_up = request.guest.deadline;
-        request.give_up = give_up.unwrap_or(now + self.config.max_wait);
+        request.give_up = self.give_up(request.guest.deadline, now);
         // It keeps its place in the line, before all who came later.
         self.place(request, now, effects);
     }

@@ -78,6 +78,13 @@ fn waits_end_at_max_wait_or_at_the_guests_own_deadline() {
     assert_eq!(refusal(&table.at(2.0).tick()), Refusal::WaitExpired);
     assert_eq!(refusal(&table.at(300.0).tick()), Refusal::WaitExpired);
     assert_eq!(table.scheduler.next_wake(), None);
+    // A deadline of an hour does not make the line an hour long.
+    table.arrive(Arrival {
+        deadline: Some(Nanos(3_600_000_000_000)),
+        ..guest(5)
+    });
+    assert_eq!(table.scheduler.next_wake(), Some(Nanos(600_000_000_000)));
+    assert_eq!(refusal(&table.at(600.0).tick()), Refusal::WaitExpired);
     let late = Arrival {
         deadline: Some(Nanos(0)),
         ..guest(4)
