@@ -7,12 +7,16 @@ use parking_lot::Mutex;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 
 /// Bytes of a head that are kept to see how it frames its body.
 const HEAD_KEPT_MAX: usize = 64 << 10;
+/// How long a refused client may go on sending before its connection is cut.
+const LINGER: Duration = Duration::from_secs(2);
 /// The end of a head.
 static HEAD_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
 
@@ -28,6 +32,8 @@ pub(crate) struct HeadWatch {
 struct Heads {
     kept: Vec<u8>,
     complete: bool,
+    /// The connection ends while the client may still be sending.
+    lingers: bool,
 }
 
 impl HeadWatch {
@@ -65,6 +71,15 @@ impl HeadWatch {
         heads.complete = false;
     }
 
+    /// The request is refused before it was read whole: the answer must outlive what is on its way.
+    pub(crate) fn linger(&self) {
+        self.heads.lock().lingers = true;
+    }
+
+    fn lingers(&self) -> bool {
+        self.heads.lock().lingers
+    }
+
     /// Whether a request with a transfer coding came with a length too, or was sent in a way in
     /// which that can not be told (behind another one, unasked).
     pub(crate) fn ambiguous(&self, method: &str) -> bool {
@@ -86,6 +101,8 @@ pub(super) struct ClientStream {
     begun: Bytes,
     heads: Option<Arc<HeadWatch>>,
     gathered: Vec<u8>,
+    /// Set once our side is closed and the client's is waited for.
+    linger: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientStream {
@@ -98,7 +115,25 @@ impl ClientStream {
             begun,
             heads,
             gathered: Vec::new(),
+            linger: None,
         }
+    }
+
+    /// Reads on, into nothing, until the client has closed or its time is over: closing a socket
+    /// with unread bytes resets it, and a reset destroys the answer that the client has not read.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let linger = self
+            .linger
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        let mut nothing = [0_u8; 8 << 10];
+        while linger.as_mut().poll(cx).is_pending() {
+            let mut buf = ReadBuf::new(&mut nothing);
+            let polled = ready!(Pin::new(&mut self.inner).poll_read(cx, &mut buf));
+            if polled.is_err() || buf.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(())
     }
 }
 
@@ -158,7 +193,13 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        if self.linger.is_none() {
+            ready!(Pin::new(&mut self.inner).poll_shutdown(cx))?;
+            if !self.heads.as_ref().is_some_and(|heads| heads.lingers()) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.poll_linger(cx).map(Ok)
     }
 }
 

@@ -94,7 +94,12 @@ pub(crate) async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Re
     };
     let mut response = match respond(&client, &mut call, body).await {
         Ok(response) => response,
-        Err(problem) => problem.response(family_of(&call)),
+        Err(problem) => {
+            if let Some(heads) = client.heads.as_ref().filter(|_| problem.close) {
+                heads.linger();
+            }
+            problem.response(family_of(&call))
+        }
     };
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID.clone(), request_id);

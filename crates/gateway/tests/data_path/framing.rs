@@ -170,3 +170,19 @@ async fn other_codings_tunnels_and_mirrors_are_refused() {
     }
     assert_eq!(worker.count(), 0);
 }
+
+/// A client that sends its whole body before it reads still gets to know why it was refused.
+#[tokio::test]
+async fn a_refusal_is_read_by_a_client_that_is_still_sending() {
+    let worker = Worker::start(Script::ok()).await;
+    let running = room(&[&worker], |c| c.limits.body_max_bytes = 1 << 10).await;
+    for _ in 0..8 {
+        let mut client = client(&running).await;
+        let sent = request("POST", PATH, &[], vec![b'x'; 8 << 20]);
+        let _ = client.try_send(&sent).await;
+        let answer = client.read_head().await;
+        assert_eq!(answer.status(), 413);
+        assert_eq!(answer.header("x-maitred-reason"), Some("body-too-large"));
+    }
+    at_rest(&running).await;
+}
