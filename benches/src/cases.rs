@@ -27,7 +27,7 @@ pub(crate) struct Case {
     /// Requests per second over all connections; a closed loop where there is none.
     rate: Option<f64>,
     /// Most CPU time per request, as a multiple of nginx's in the same round.
-    pub(crate) ratio_most: f64,
+    pub(crate) ratio_most: Option<f64>,
 }
 
 const fn chat(size: usize) -> Shape {
@@ -38,15 +38,12 @@ const fn chat(size: usize) -> Shape {
     }
 }
 
-/// The cases with the targets of CPU time: each size under a closed loop, where a proxy finds
-/// several requests at each wake-up, and at a rate at which it wakes up for nearly each of them,
-/// as it does in front of real engines.
+/// The cases. Targets hold at a rate at which a proxy wakes up for nearly each request, as it does
+/// in front of real engines (nginx then takes 0.05 ms for 1 KiB, which is what they were set by).
+/// Under a closed loop it finds several requests at each wake-up; shown without a target.
 pub(crate) const CASES: [Case; 7] = [
-    saturated("1 KiB chat", 1 << 10, 20_000, 2.2),
     paced("1 KiB chat, 1000/s", 1 << 10, 1_000.0, 2.2),
-    saturated("32 KiB chat", 32 << 10, 10_000, 3.0),
     paced("32 KiB chat, 500/s", 32 << 10, 500.0, 3.0),
-    saturated("256 KiB chat", 256 << 10, 2_000, 2.5),
     paced("256 KiB chat, 150/s", 256 << 10, 150.0, 2.5),
     Case {
         name: "stream of 64 chunks",
@@ -58,18 +55,21 @@ pub(crate) const CASES: [Case; 7] = [
         count: 1_500,
         connections: STREAMS,
         rate: None,
-        ratio_most: 1.5,
+        ratio_most: Some(1.5),
     },
+    saturated("1 KiB chat, closed loop", 1 << 10, 20_000),
+    saturated("32 KiB chat, closed loop", 32 << 10, 10_000),
+    saturated("256 KiB chat, closed loop", 256 << 10, 2_000),
 ];
 
-const fn saturated(name: &'static str, size: usize, count: usize, ratio_most: f64) -> Case {
+const fn saturated(name: &'static str, size: usize, count: usize) -> Case {
     Case {
         name,
         shape: chat(size),
         count,
         connections: CONNECTIONS,
         rate: None,
-        ratio_most,
+        ratio_most: None,
     }
 }
 
@@ -77,7 +77,8 @@ const fn saturated(name: &'static str, size: usize, count: usize, ratio_most: f6
 const fn paced(name: &'static str, size: usize, rate: f64, ratio_most: f64) -> Case {
     Case {
         rate: Some(rate),
-        ..saturated(name, size, rate as usize * 4, ratio_most)
+        ratio_most: Some(ratio_most),
+        ..saturated(name, size, rate as usize * 4)
     }
 }
 

@@ -83,9 +83,11 @@ impl Report {
                 let high = ratios.iter().copied().fold(0.0, f64::max);
                 let middle = median(ratios);
                 shown = format!("{middle:.2} ({low:.2}..{high:.2})");
-                if target.name == "maitred" {
-                    goal = format!("<= {}", case.ratio_most);
-                    let met = self.verdict(middle <= case.ratio_most);
+                if target.name == "maitred"
+                    && let Some(most) = case.ratio_most
+                {
+                    goal = format!("<= {most}");
+                    let met = self.verdict(middle <= most);
                     note = format!("{met}; {note}");
                 }
             }
