@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    CONTENT_TYPE, ORIGIN, VARY,
+    CONTENT_LENGTH, CONTENT_TYPE, ORIGIN, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use maitred_core::pool::Availability;
@@ -33,6 +33,17 @@ pub(super) fn respond(gateway: &Gateway, call: &Call) -> Option<Response<RelayBo
         _ if call.endpoint == Endpoint::Models => Some(models(gateway, call)),
         _ => None,
     }
+}
+
+/// The answer to HEAD: the length of what is not sent. Over HTTP/2 nobody else leaves the body out.
+pub(super) fn without_body(mut response: Response<RelayBody>) -> Response<RelayBody> {
+    if let RelayBody::Whole(Some(body)) = response.body() {
+        let length = HeaderValue::from(body.len());
+        let headers = response.headers_mut();
+        headers.entry(CONTENT_LENGTH).or_insert(length);
+        *response.body_mut() = RelayBody::Whole(None);
+    }
+    response
 }
 
 fn text(status: StatusCode, body: &'static str) -> Response<RelayBody> {

@@ -101,6 +101,9 @@ pub(crate) async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Re
             problem.response(family_of(&call))
         }
     };
+    if call.parts.method == Method::HEAD {
+        response = local::without_body(response);
+    }
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID.clone(), request_id);
     if let Some(origin) = origin {
