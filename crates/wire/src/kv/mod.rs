@@ -12,8 +12,6 @@
 mod event;
 mod frames;
 mod msgpack;
-#[cfg(test)]
-mod recordings;
 mod sequence;
 #[cfg(test)]
 mod tests;

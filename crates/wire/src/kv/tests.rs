@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-pub(super) fn unhex(text: &Value) -> Vec<u8> {
+fn unhex(text: &Value) -> Vec<u8> {
     let text = text.as_str().unwrap().as_bytes();
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap();
     let byte = |pair: &[u8]| u8::try_from(digit(pair[0]) << 4 | digit(pair[1])).unwrap();

@@ -1,10 +1,16 @@
 //! Held to recordings of real engines, where they are at hand.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-use super::tests::unhex;
-use super::*;
+use maitred_wire::kv::*;
 use serde_json::Value;
 use std::path::PathBuf;
+
+fn unhex(text: &Value) -> Vec<u8> {
+    let text = text.as_str().unwrap().as_bytes();
+    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap();
+    let byte = |pair: &[u8]| u8::try_from(digit(pair[0]) << 4 | digit(pair[1])).unwrap();
+    text.chunks_exact(2).map(byte).collect()
+}
 
 /// The lines of a recording; none where the recordings are not there.
 fn recording(name: &str) -> Option<Vec<Value>> {
