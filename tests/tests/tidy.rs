@@ -16,8 +16,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("text", &["core", "wire"]),
     ("engine", &["core", "wire"]),
     ("records", &["core"]),
-    ("enginesim", &["core", "wire"]),
-    ("gateway", &["core", "engine", "records", "text", "wire"]),
+    ("zmtp", &[]),
+    ("enginesim", &["core", "wire", "zmtp"]),
+    (
+        "gateway",
+        &["core", "engine", "records", "text", "wire", "zmtp"],
+    ),
     (
         "cli",
         &[
