@@ -17,6 +17,7 @@ pub mod driver;
 pub mod fleet;
 mod gateway;
 mod headers;
+pub mod kv;
 mod listener;
 pub mod metrics;
 pub mod pool;

@@ -4,6 +4,7 @@
 //! It is a pure function: nothing is read, resolved or connected to.
 
 mod flags;
+mod kv_events;
 mod pools;
 mod problem;
 mod read;
@@ -13,6 +14,7 @@ mod tree;
 mod values;
 
 pub use flags::Flags;
+pub use kv_events::{KvEventsMode, KvEventsPlace, KvEventsSettings};
 pub(crate) use pools::{parse_engine, policy_from_json};
 pub use problem::Problem;
 pub use read::check;

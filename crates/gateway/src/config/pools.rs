@@ -1,5 +1,6 @@
 //! The `pools` of a configuration file.
 
+use super::kv_events;
 use super::problem::{Problem, nearest};
 use super::settings::{EngineChoice, PoolSettings, Secret, WorkerSettings};
 use super::tree::{Field, Section, Value};
@@ -324,6 +325,9 @@ fn read_worker(
     );
     if let Some(field) = section.take("models") {
         worker.models = field.texts(problems);
+    }
+    if let Some(field) = section.take("kv_events") {
+        worker.kv_events = kv_events::read(&field, problems);
     }
     section.finish(problems);
     Some(worker)

@@ -1,6 +1,7 @@
 //! What can be set, with the gateway's defaults (a pool's scheduling defaults stand in
 //! [`maitred_core::scheduler::PoolConfig`]).
 
+use super::kv_events::KvEventsSettings;
 use crate::pool::IdleSettings;
 use maitred_core::pool::Seats;
 use maitred_core::scheduler::PoolConfig;
@@ -207,6 +208,7 @@ impl PoolSettings {
             api_key: self.api_key.clone(),
             models: Vec::new(),
             assume_ready: false,
+            kv_events: None,
         })
     }
 }
@@ -281,6 +283,8 @@ pub struct WorkerSettings {
     pub models: Vec<String>,
     /// Whether it gets work before its first good probe.
     pub assume_ready: bool,
+    /// Where it says what its cache holds; none: it does not.
+    pub kv_events: Option<KvEventsSettings>,
 }
 
 /// The base URL of a worker: `http://host:port/path`.

@@ -1,5 +1,6 @@
 //! The effective configuration as JSON, without its secrets.
 
+use super::kv_events::KvEventsSettings;
 use super::settings::{Config, EngineChoice, PoolSettings, WorkerSettings};
 use maitred_core::pool::Seats;
 use maitred_core::scheduler::LostResponse;
@@ -111,6 +112,7 @@ fn show_worker(worker: &WorkerSettings) -> Value {
         "engine": engine(worker.engine),
         "models": worker.models,
         "assume_ready": worker.assume_ready,
+        "kv_events": worker.kv_events.as_ref().map(KvEventsSettings::show),
         "api_key": worker.api_key.as_ref().map(|_| REDACTED),
     });
     add_seats(&mut shown, &worker.seats);

@@ -27,7 +27,12 @@ pools:
     slots: 8
     workers:
       - http://127.0.0.1:8000
-      - { url: 'http://h:1/base/', name: second, slots: 2, engine: vllm, api_key: s3cret }
+      - url: http://h:1/base/
+        name: second
+        slots: 2
+        engine: vllm
+        api_key: s3cret
+        kv_events: { endpoint: 'tcp://h:5557', replay: 'tcp://h:5657', topic: kv, ranks: 2 }
   - name: other
     model: qwen
 ";
@@ -60,6 +65,9 @@ fn reads_everything() {
     assert_eq!(second.seats.slots, Some(2));
     assert_eq!(second.engine, EngineChoice::Kind(EngineKind::Vllm));
     assert_eq!(second.api_key.as_ref().unwrap().reveal(), "s3cret");
+    let events = second.kv_events.as_ref().unwrap().of_rank(1).unwrap();
+    assert_eq!(events.endpoint.to_string(), "tcp://h:5558");
+    assert_eq!(events.replay.unwrap().to_string(), "tcp://h:5658");
     assert_eq!(config.timeouts.connect, Duration::from_millis(500));
     assert_eq!(config.timeouts.idle, Duration::from_secs(10));
 }
@@ -115,6 +123,30 @@ const CASES: &[(&str, u32, &str, &str)] = &[
         1,
         "strict",
         "true or false",
+    ),
+    (
+        "pools:\n  - workers:\n      - url: http://h:1\n        kv_events: h:5557",
+        4,
+        "pools[0].workers[0].kv_events",
+        "tcp://host:port",
+    ),
+    (
+        "pools:\n  - workers:\n      - url: http://h:1\n        kv_events: { endpoint: 'tcp://*:5557', mode: bind }",
+        4,
+        "pools[0].workers[0].kv_events.endpoint",
+        "a `topic` must tell",
+    ),
+    (
+        "pools:\n  - workers:\n      - url: http://h:1\n        kv_events: { endpoint: 'tcp://*:5557' }",
+        4,
+        "pools[0].workers[0].kv_events.endpoint",
+        "`*` is no address",
+    ),
+    (
+        "pools:\n  - workers:\n      - url: http://h:1\n        kv_events: { endpoint: 'tcp://h:65530', ranks: 8 }",
+        4,
+        "pools[0].workers[0].kv_events.endpoint",
+        "above 65535",
     ),
     ("listen: 127.0.0.1:1", 1, "pools", "at least one pool"),
     ("pools: []", 1, "pools", "at least one pool"),
