@@ -1,5 +1,6 @@
 //! The record of one attempt (schema 1).
 
+use crate::line::to_micros;
 use crate::name::Name;
 use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
@@ -209,9 +210,8 @@ impl Default for AttemptRecord {
     }
 }
 
-/// Milliseconds to the microsecond: more digits are noise.
 fn micros<S: Serializer>(ms: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64((ms * 1e3).round() / 1e3)
+    serializer.serialize_f64(to_micros(*ms))
 }
 
 fn opt_micros<S: Serializer>(ms: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {

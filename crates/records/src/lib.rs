@@ -5,6 +5,7 @@
 //! goes through the files again.
 
 mod attempt;
+mod line;
 mod name;
 mod read;
 mod sink;

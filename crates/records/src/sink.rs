@@ -1,6 +1,7 @@
 //! The way from a request to the disk: a bounded queue, a writer thread, rotated files.
 
 use crate::attempt::AttemptRecord;
+use crate::line;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -234,17 +235,8 @@ impl Writer {
     }
 
     fn add(&mut self, record: &AttemptRecord) {
-        let before = self.batch.len();
-        match serde_json::to_writer(&mut self.batch, record) {
-            Ok(()) => {
-                self.batch.push(b'\n');
-                self.batch_records += 1;
-            }
-            Err(error) => {
-                self.batch.truncate(before);
-                self.lose(1, &error.to_string());
-            }
-        }
+        line::write(record, &mut self.batch);
+        self.batch_records += 1;
     }
 
     fn flush(&mut self) {
@@ -277,7 +269,7 @@ struct Files {
     dir: PathBuf,
     rotate_bytes: u64,
     keep_files: usize,
-    current: Option<File>,
+    current: Option<(PathBuf, File)>,
     bytes: u64,
     next_number: u64,
 }
@@ -299,10 +291,12 @@ impl Files {
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        if self.current.is_none() || self.bytes >= self.rotate_bytes {
+        // A file that somebody removed takes what is written to it, and nobody can read that.
+        let there = self.current.as_ref().is_some_and(|(path, _)| path.exists());
+        if !there || self.bytes >= self.rotate_bytes {
             self.rotate()?;
         }
-        let Some(file) = self.current.as_mut() else {
+        let Some((_, file)) = self.current.as_mut() else {
             return Err(io::Error::other("no file"));
         };
         let result = file.write_all(lines);
@@ -318,9 +312,10 @@ impl Files {
         let path = self
             .dir
             .join(format!("{FILE_PREFIX}{:08}{FILE_SUFFIX}", self.next_number));
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        std::fs::create_dir_all(&self.dir)?;
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
         self.next_number += 1;
-        self.current = Some(file);
+        self.current = Some((path, file));
         self.bytes = 0;
         let mut files = numbered(&self.dir)?;
         files.sort();

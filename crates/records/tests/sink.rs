@@ -154,9 +154,10 @@ fn a_disk_that_refuses_costs_records_and_nothing_else() {
     sink.send(Arc::new(record(1)));
     until("the first", &|| sink.counts().written == 1);
     std::fs::remove_dir_all(&place).unwrap();
+    std::fs::write(&place, "in the way").unwrap();
     sink.send(Arc::new(record(2)));
     until("the loss", &|| sink.counts().lost == 1);
-    std::fs::create_dir(&place).unwrap();
+    std::fs::remove_file(&place).unwrap();
     sink.send(Arc::new(record(3)));
     until("the third", &|| sink.counts().written == 2);
     sink.close();
@@ -191,4 +192,22 @@ fn a_directory_that_cannot_be_used_is_named() {
     std::fs::write(&file, "").unwrap();
     let error = RecordSink::open(&settings(&file)).err().expect("refused");
     assert!(error.to_string().starts_with("records.dir "), "{error}");
+}
+
+/// Records went on into a file that had no name any more, and were counted as written.
+#[test]
+fn a_removed_directory_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("records");
+    let sink = RecordSink::open(&settings(&place)).unwrap();
+    sink.send(Arc::new(record(1)));
+    while sink.counts().written < 1 {
+        std::thread::yield_now();
+    }
+    std::fs::remove_dir_all(&place).unwrap();
+    sink.send(Arc::new(record(2)));
+    sink.close();
+    assert_eq!(all(&place), [record(2)]);
+    let counts = sink.counts();
+    assert_eq!((counts.written, counts.lost), (2, 0));
 }

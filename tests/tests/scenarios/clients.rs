@@ -242,3 +242,47 @@ async fn junk_names_make_no_series() {
     }
     assert_eq!(series().await, before);
 }
+
+/// `soft_affinity` promises the worker of the previous turn to the same caller only: equal openings,
+/// and equal cache keys, of anonymous callers are not the same conversation.
+#[tokio::test]
+async fn anonymous_callers_never_steer_each_other() {
+    let mut workers = Vec::new();
+    for _ in 0..4 {
+        workers.push(Worker::start(Script::ok()).await);
+    }
+    let urls: Vec<String> = workers.iter().map(Worker::url).collect();
+    let file = format!(
+        "trusted_proxies: [127.0.0.1]\npools:\n  - {{ name: p, policy: soft_affinity, workers: {} }}\n",
+        json!(urls)
+    );
+    let served = serve_file(&file, 4).await;
+    let opening = json!({"model": "m", "messages": [{"role": "system", "content": "You help."},
+        {"role": "user", "content": "hello"}]});
+    let mut keyed = opening.clone();
+    keyed["prompt_cache_key"] = json!("same");
+    for (kind, body) in [(0, opening.to_string()), (1, keyed.to_string())] {
+        let mut client = served.client().await;
+        let mut ask = async |caller: u32| {
+            let from = format!("10.{kind}.0.{caller}");
+            let headers = [("x-forwarded-for", from.as_str())];
+            let sent = maitred_tests::request("POST", CHAT, &headers, &body);
+            let answer = client.exchange(&sent).await;
+            let said = |name| answer.header(name).unwrap_or_default().to_owned();
+            (said("x-maitred-placed"), said("x-maitred-worker"))
+        };
+        let mut homes = Vec::new();
+        for caller in 1..=20 {
+            let (placed, home) = ask(caller).await;
+            assert_eq!(placed, "least_load", "caller {caller} is new");
+            homes.push(home);
+        }
+        for caller in (1..=20).rev() {
+            let (placed, home) = ask(caller).await;
+            assert_eq!(placed, "home", "caller {caller} was here");
+            assert_eq!(home, homes[caller as usize - 1]);
+        }
+        let used = workers.iter().filter(|worker| worker.count() > 0).count();
+        assert!(used >= 3, "they spread: {homes:?}");
+    }
+}
