@@ -11,6 +11,7 @@ mod health;
 mod herd;
 mod leaks;
 mod load;
+mod observed;
 
 use maitred_tests::{Client, Process, Response, Worker};
 use serde_json::{Value, json};
