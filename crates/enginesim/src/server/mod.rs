@@ -138,15 +138,14 @@ pub async fn start(config: ServerConfig) -> io::Result<Running> {
             .urls
             .push(format!("http://{}", listener.local_addr()?));
         running.replicas.push(Arc::clone(&replica));
-        if !config.zero {
-            let (driven, mut stopped) = (Arc::clone(&replica), stopped.clone());
-            running.tasks.spawn(async move {
-                tokio::select! {
-                    () = driven.drive() => {}
-                    _ = stopped.wait_for(|stop| *stop) => {}
-                }
-            });
-        }
+        // Also with `zero`: what has no prepared answer (embeddings) goes through the model.
+        let (driven, mut told) = (Arc::clone(&replica), stopped.clone());
+        running.tasks.spawn(async move {
+            tokio::select! {
+                () = driven.drive() => {}
+                _ = told.wait_for(|stop| *stop) => {}
+            }
+        });
         running
             .tasks
             .spawn(accept(listener, replica, stopped.clone()));

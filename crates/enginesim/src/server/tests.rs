@@ -247,4 +247,7 @@ async fn zero_answers_as_the_model_does() {
     )
     .await;
     assert_eq!(whole["choices"][0]["text"], "bab bab ");
+    // No answer is prepared for these: the model gives one.
+    let vectors = value(url, "/v1/embeddings", json!({"input": ["a", "b"]})).await;
+    assert_eq!(vectors["data"].as_array().unwrap().len(), 2);
 }
