@@ -14,6 +14,7 @@ pub(crate) mod seeds {
     pub(crate) const NAMED_SCENARIO: u64 = 0x7363_656e_0000_0002;
     pub(crate) const LEADING: u64 = 0x6c65_6164_0000_0001;
     pub(crate) const MEDIA: u64 = 0x6d65_6469_0000_0001;
+    pub(crate) const TEXT: u64 = 0x7465_7874_0000_0001;
     pub(crate) const TOKENS: u64 = 0x746f_6b73_0000_0001;
 }
 

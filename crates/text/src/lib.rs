@@ -1,13 +1,23 @@
 //! From a request to its block chain and session key.
+//!
+//! Feature `tokens`: chains over token ids, by the model's own chat template and tokenizer.
 
 pub mod harness;
 pub mod identify;
 pub mod keys;
+#[cfg(feature = "tokens")]
+pub mod model;
 pub mod scope;
 mod session;
+#[cfg(feature = "tokens")]
+pub mod template;
+#[cfg(feature = "tokens")]
+pub mod tokenizer;
 
 pub use identify::{Context, Identified, identify};
 pub use keys::{model_key, response_key};
+#[cfg(feature = "tokens")]
+pub use model::{Fallback, ModelFiles, TextLimits, TextModel};
 pub use scope::{Scope, scope};
 
 #[cfg(test)]

@@ -29,3 +29,10 @@ pub fn scope(parts: &Scope<'_>) -> u64 {
         ],
     )
 }
+
+/// A scope with template and tokenizer in it: `digest` is `TextModel::digest`. All chains
+/// of one pool's token identity must use it, those from engines' events too.
+#[must_use]
+pub fn with_text(scope: u64, digest: u64) -> u64 {
+    mix(seeds::TEXT, &[scope, digest])
+}

@@ -1,0 +1,283 @@
+//! A model's text side: template, tokenizer, memo; and a request's identity in its tokens.
+
+mod counts;
+mod files;
+
+pub use counts::TextCounts;
+pub use files::{LoadError, ModelFiles};
+
+use crate::identify::{Context, Identified, LEADING_BYTES};
+use crate::keys::{mix, seeds};
+use crate::template::{Dialect, RenderError, Templates, WallTime};
+use crate::tokenizer::{Plan, Tokenizer, TokenizerError, WholeReason};
+use counts::Counters;
+use maitred_core::ids::SessionKey;
+use maitred_core::prefix::ChainBuilder;
+use maitred_core::request::Identity;
+use maitred_wire::{Endpoint, RequestHead};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// What one request and one model may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextLimits {
+    /// The longest rendered text, in bytes; longer ones stay on byte identity.
+    pub text_bytes_max: usize,
+    /// What the memo of tokenised texts may hold, in bytes.
+    pub memo_bytes_max: usize,
+    /// What a template may do for one request: instructions, and units of 64 bytes made.
+    pub fuel: u64,
+}
+
+impl Default for TextLimits {
+    fn default() -> Self {
+        Self {
+            text_bytes_max: 16 << 20,
+            memo_bytes_max: 64 << 20,
+            fuel: 20_000_000,
+        }
+    }
+}
+
+/// Why a request stays on byte identity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fallback {
+    /// It was not rendered.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    /// It was not tokenised.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The client sent token ids: they are the identity already.
+    #[error("the prompt is token ids already")]
+    TokenPrompt,
+}
+
+impl Fallback {
+    /// All reasons, in a fixed order.
+    pub const REASONS: [&'static str; 12] = [
+        "raised",
+        "template",
+        "fuel",
+        "media",
+        "own_template",
+        "no_template",
+        "endpoint",
+        "field",
+        "too_large",
+        "tokenizer",
+        "token_prompt",
+        "busy",
+    ];
+
+    /// A short name, for metrics and records: one of [`Self::REASONS`].
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Render(RenderError::Raised(_)) => "raised",
+            Self::Render(RenderError::Failed { .. } | RenderError::Unlike) => "template",
+            Self::Render(RenderError::Fuel) => "fuel",
+            Self::Render(RenderError::Media) => "media",
+            Self::Render(RenderError::OwnTemplate) => "own_template",
+            Self::Render(RenderError::NoTemplate) => "no_template",
+            Self::Render(RenderError::Endpoint) => "endpoint",
+            Self::Render(RenderError::Field(_)) => "field",
+            Self::Render(RenderError::TooLarge) => "too_large",
+            Self::Tokenizer(_) => "tokenizer",
+            Self::TokenPrompt => "token_prompt",
+        }
+    }
+}
+
+/// Template and tokenizer of one model.
+pub struct TextModel {
+    templates: Templates,
+    tokenizer: Tokenizer,
+    limits: TextLimits,
+    digest: u64,
+    counters: Counters,
+}
+
+impl TextModel {
+    /// Reads a model's files. Takes seconds for large vocabularies: not for a thread that must
+    /// answer. A model without chat template is loaded; its chats stay on byte identity.
+    ///
+    /// # Errors
+    /// A file is missing or cannot be used.
+    pub fn load(
+        files: &ModelFiles,
+        dialect: Dialect,
+        limits: TextLimits,
+    ) -> Result<Self, LoadError> {
+        let texts = files.read()?;
+        let json = texts.tokenizer.ok_or(LoadError::NoTokenizer)?;
+        Self::from_texts(&texts.templates, &texts.special, &json, dialect, limits)
+    }
+
+    /// As [`Self::load`], from what the files hold: templates by name, the model's own tokens by
+    /// variable name, `tokenizer.json`.
+    ///
+    /// # Errors
+    /// A template or the tokenizer cannot be used.
+    pub fn from_texts(
+        templates: &[(String, String)],
+        special: &[(String, String)],
+        tokenizer: &[u8],
+        dialect: Dialect,
+        limits: TextLimits,
+    ) -> Result<Self, LoadError> {
+        let compiled = Templates::compile(templates, special, dialect, limits.fuel)
+            .map_err(|(name, what)| LoadError::Template { name, what })?;
+        let mut digest = xxh3_64_with_seed(tokenizer, seeds::TEXT);
+        for (name, text) in templates.iter().chain(special) {
+            digest = xxh3_64_with_seed(name.as_bytes(), digest);
+            digest = xxh3_64_with_seed(text.as_bytes(), digest);
+        }
+        Ok(Self {
+            templates: compiled,
+            tokenizer: Tokenizer::from_json(tokenizer, limits.memo_bytes_max)?,
+            limits,
+            digest,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Stands for templates and tokenizer: equal for equal files, on every machine. See
+    /// [`crate::scope::with_text`].
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// The encoder in use: `fastokens`, or `tokenizers`.
+    #[must_use]
+    pub fn encoder(&self) -> &'static str {
+        self.tokenizer.encoder()
+    }
+
+    /// Why texts are tokenised whole at every turn; None where they are cut and remembered.
+    #[must_use]
+    pub fn whole_reason(&self) -> Option<WholeReason> {
+        self.tokenizer.whole_reason()
+    }
+
+    /// The templates.
+    #[must_use]
+    pub fn templates(&self) -> &Templates {
+        &self.templates
+    }
+
+    /// The tokenizer.
+    #[must_use]
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// What was done since the start.
+    #[must_use]
+    pub fn counts(&self) -> TextCounts {
+        self.counters.read(self.tokenizer.counts())
+    }
+
+    /// Renders a request and looks up what was tokenised before: one pass over the request, no
+    /// tokenising. The plan owns its text, so [`Self::ids`] may run on another thread: how long
+    /// that takes is told by [`Plan::missing_bytes`]. A caller that must not spend milliseconds
+    /// looks at the body's length first.
+    ///
+    /// # Errors
+    /// The request stays on byte identity; counted.
+    pub fn plan(
+        &self,
+        endpoint: Endpoint,
+        head: &RequestHead<'_>,
+        now: WallTime,
+    ) -> Result<Plan, Fallback> {
+        if is_token_prompt(endpoint, head) {
+            return Err(self.fall_back(Fallback::TokenPrompt));
+        }
+        let rendered = self
+            .templates
+            .render(endpoint, head, now, self.limits.text_bytes_max)
+            .map_err(|e| self.fall_back(e.into()))?;
+        Ok(self
+            .tokenizer
+            .plan(rendered.text, rendered.add_special_tokens))
+    }
+
+    /// The prompt's token ids.
+    ///
+    /// # Errors
+    /// The request stays on byte identity; counted.
+    pub fn ids(&self, plan: Plan) -> Result<Vec<u32>, Fallback> {
+        let ids = self.tokenizer.finish(plan);
+        let ids = ids.map_err(|e| self.fall_back(e.into()))?;
+        self.counters.identified(ids.len());
+        Ok(ids)
+    }
+
+    /// Counts a request that its caller left on byte identity, because nothing was free to
+    /// tokenise it.
+    pub fn count_busy(&self) {
+        self.counters.fell_back("busy");
+    }
+
+    fn fall_back(&self, why: Fallback) -> Fallback {
+        self.counters.fell_back(why.reason());
+        why
+    }
+
+    /// All steps at once, on this thread: `bytes` (what [`crate::identify()`] said) in tokens.
+    ///
+    /// # Errors
+    /// The request stays on byte identity; counted.
+    pub fn identify_tokens(
+        &self,
+        endpoint: Endpoint,
+        head: &RequestHead<'_>,
+        context: &Context<'_>,
+        now: WallTime,
+        bytes: Identified,
+    ) -> Result<Identified, Fallback> {
+        let plan = self.plan(endpoint, head, now)?;
+        let ids = self.ids(plan)?;
+        Ok(in_tokens(bytes, &ids, context.scope, context.token_block))
+    }
+}
+
+/// An identity with its chain over `ids` instead of bytes; session, opening, scenario and turn
+/// stay. `scope` should have the model's digest in it, see [`crate::scope::with_text`];
+/// `token_block` is the number of tokens in a block.
+#[must_use]
+pub fn in_tokens(bytes: Identified, ids: &[u32], scope: u64, token_block: usize) -> Identified {
+    let seed = mix(seeds::TOKENS, &[scope]);
+    let block = token_block.max(1);
+    let blocks = Vec::with_capacity(ids.len() / block);
+    let mut chain = ChainBuilder::with_buffer(seed, block.saturating_mul(4), blocks);
+    chain.push_tokens(ids);
+    let (chain, prompt_bytes) = chain.finish();
+    let mut leading = [0; LEADING_BYTES];
+    let mut filled = 0;
+    for (four, id) in leading.as_chunks_mut::<4>().0.iter_mut().zip(ids) {
+        *four = id.to_le_bytes();
+        filled += 4;
+    }
+    let leading = leading.get(..filled).filter(|some| !some.is_empty());
+    let leading_seed = mix(seeds::LEADING, &[scope]);
+    Identified {
+        chain,
+        prompt_bytes,
+        prompt_tokens: Some(u32::try_from(ids.len()).unwrap_or(u32::MAX)),
+        identity: Identity::Tokens,
+        leading: leading.map(|some| SessionKey(xxh3_64_with_seed(some, leading_seed))),
+        ..bytes
+    }
+}
+
+/// Whether the prompt is an array of numbers, or an array of such arrays.
+fn is_token_prompt(endpoint: Endpoint, head: &RequestHead<'_>) -> bool {
+    if endpoint != Endpoint::Completions {
+        return false;
+    }
+    let first = head.value("prompt").and_then(|p| p.elements().next());
+    let first = first.map(|f| f.elements().next().unwrap_or(f));
+    first.is_some_and(|f| f.raw().first().is_some_and(u8::is_ascii_digit))
+}

@@ -1,0 +1,329 @@
+//! From text to token ids: always those of the Hugging Face tokenizer, and for text seen before
+//! without tokenising it again.
+
+mod memo;
+mod split;
+
+pub use memo::MemoCounts;
+pub use split::WholeReason;
+
+use memo::Memo;
+use serde_json::Value;
+use split::{Piece, Splitter};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use tokenizers::Tokenizer as Reference;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+/// One in this many tokenised texts is tokenised by the reference too.
+const SAMPLE_EVERY: u64 = 1024;
+
+/// The longest text that is sampled, in bytes.
+const SAMPLE_BYTES_MAX: usize = 8 << 10;
+
+/// Texts tried at load: both encoders must agree on them, and pieces with the whole.
+const TRIED: [&str; 8] = [
+    "",
+    "Hello, world! It's 12345.678 o'clock.",
+    "  leading,\ttabs\r\n\r\n  and   trailing  \n\n",
+    "Ünïcödé: naïve café, 你好世界, こんにちは, привет, שלום, 🙂👍🏽",
+    "fn main() {\n    println!(\"{}\", 1 << 20);\n}\n",
+    "{\"a\": [1, 2.5e-7, null], \"b\": \"<&>'\"}",
+    "don't CAN'T we'll I'VE \u{a0}\u{3000}\u{200b}e\u{301}",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa                                        -----",
+];
+
+/// What is wrong with a tokenizer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenizerError {
+    /// The file is no tokenizer that the reference reads; holds what it says.
+    #[error("not a tokenizer: {0}")]
+    Unreadable(String),
+    /// A text could not be tokenised.
+    #[error("the tokenizer failed on a text")]
+    Failed,
+}
+
+/// Tokens that the tokenizer adds around a text where it is asked to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Around {
+    before: Vec<u32>,
+    after: Vec<u32>,
+}
+
+/// What a tokenizer did since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenizerCounts {
+    /// What the memo did.
+    pub memo: MemoCounts,
+    /// Texts tokenised by both encoders.
+    pub sampled: u64,
+    /// Of those, texts with different ids. From the first one on, only the reference is used.
+    pub mismatches: u64,
+    /// Texts tokenised whole, because the tokenizer's texts cannot be cut.
+    pub whole: u64,
+}
+
+/// A tokenizer with its memo.
+pub struct Tokenizer {
+    fast: Option<fastokens::Tokenizer>,
+    /// Whether `fast` has agreed with the reference so far.
+    trusted: AtomicBool,
+    reference: Reference,
+    splitter: Result<Splitter, WholeReason>,
+    around: Around,
+    memo: Memo,
+    seed: u64,
+    tokenised: AtomicU64,
+    sampled: AtomicU64,
+    mismatches: AtomicU64,
+    whole: AtomicU64,
+}
+
+/// A text on its way to ids: what is known, and what is left to do.
+pub struct Plan {
+    text: String,
+    parts: Vec<Part>,
+    missing_bytes: usize,
+    special: bool,
+}
+
+enum Part {
+    Token(u32),
+    Known(Arc<[u32]>),
+    Missing(Range<usize>, u128),
+}
+
+impl Plan {
+    /// Bytes of text that must be tokenised: the cost of [`Tokenizer::finish`] is some 40 ns for
+    /// each with the fast encoder, and about 1 us with the reference alone.
+    #[must_use]
+    pub fn missing_bytes(&self) -> usize {
+        self.missing_bytes
+    }
+
+    /// Bytes of the whole text.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        self.text.len()
+    }
+}
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json`. `memo_bytes` bounds the memo. Takes seconds for large
+    /// vocabularies: not for a thread that must answer.
+    ///
+    /// # Errors
+    /// The reference cannot read it. What the fast encoder cannot read is left to the reference.
+    pub fn from_json(json: &[u8], memo_bytes: usize) -> Result<Self, TokenizerError> {
+        let unreadable = |e: String| TokenizerError::Unreadable(e);
+        let mut value: Value =
+            serde_json::from_slice(json).map_err(|e| unreadable(e.to_string()))?;
+        // Engines tokenise prompts whole, whatever the file says about lengths.
+        if let Some(object) = value.as_object_mut() {
+            object.insert("truncation".to_owned(), Value::Null);
+            object.insert("padding".to_owned(), Value::Null);
+        }
+        let mut reference = Reference::from_bytes(json).map_err(|e| unreadable(e.to_string()))?;
+        reference
+            .with_truncation(None)
+            .map_err(|e| unreadable(e.to_string()))?
+            .with_padding(None);
+        let splitter = Splitter::new(&value);
+        let fast = fastokens::Tokenizer::from_json(value).ok();
+        let mut tokenizer = Self {
+            trusted: AtomicBool::new(fast.is_some()),
+            fast,
+            reference,
+            splitter,
+            around: Around::default(),
+            memo: Memo::new(memo_bytes),
+            // Hashes that nobody outside can foresee: equal ones cannot be made.
+            seed: RandomState::new().hash_one(0),
+            tokenised: AtomicU64::new(0),
+            sampled: AtomicU64::new(0),
+            mismatches: AtomicU64::new(0),
+            whole: AtomicU64::new(0),
+        };
+        tokenizer.around = tokenizer.find_around()?;
+        tokenizer.try_texts()?;
+        Ok(tokenizer)
+    }
+
+    /// What is added around a text.
+    fn find_around(&self) -> Result<Around, TokenizerError> {
+        let plain = self.reference_ids("a", false)?;
+        let special = self.reference_ids("a", true)?;
+        let at = special.windows(plain.len().max(1)).position(|w| w == plain);
+        let at = at.ok_or(TokenizerError::Failed)?;
+        Ok(Around {
+            before: special.get(..at).unwrap_or_default().to_vec(),
+            after: special.get(at + plain.len()..).unwrap_or_default().to_vec(),
+        })
+    }
+
+    /// Compares the encoders, and pieces with the whole, on a few texts.
+    fn try_texts(&mut self) -> Result<(), TokenizerError> {
+        let token = self.added_token();
+        let mut texts: Vec<String> = TRIED.iter().map(|t| (*t).to_owned()).collect();
+        texts.push(TRIED.join(&token));
+        texts.push(TRIED.join(&format!(" {token}\n")));
+        for text in &texts {
+            let right = self.reference_ids(text, false)?;
+            if self.fast_ids(text).is_some_and(|ids| ids != right) {
+                self.distrust();
+            }
+            if self.splitter.is_ok() && self.by_pieces(text)? != right {
+                self.splitter = Err(WholeReason::Tried);
+            }
+        }
+        self.memo.clear();
+        Ok(())
+    }
+
+    /// The text of some added token; empty without.
+    fn added_token(&self) -> String {
+        let tokens = self.reference.get_added_tokens_decoder();
+        let first = tokens.iter().min_by_key(|(id, _)| **id);
+        first
+            .map(|(_, token)| token.content.clone())
+            .unwrap_or_default()
+    }
+
+    fn by_pieces(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.finish(self.plan(text.to_owned(), false))
+    }
+
+    /// The encoder in use: `fastokens`, or `tokenizers`.
+    #[must_use]
+    pub fn encoder(&self) -> &'static str {
+        if self.fast.is_some() && self.trusted.load(Relaxed) {
+            "fastokens"
+        } else {
+            "tokenizers"
+        }
+    }
+
+    /// Why texts are tokenised whole; None where they are cut.
+    #[must_use]
+    pub fn whole_reason(&self) -> Option<WholeReason> {
+        self.splitter.as_ref().err().copied()
+    }
+
+    /// What was done since the start.
+    #[must_use]
+    pub fn counts(&self) -> TokenizerCounts {
+        TokenizerCounts {
+            memo: self.memo.counts(),
+            sampled: self.sampled.load(Relaxed),
+            mismatches: self.mismatches.load(Relaxed),
+            whole: self.whole.load(Relaxed),
+        }
+    }
+
+    /// The ids of the reference, without cutting, memo or the fast encoder.
+    ///
+    /// # Errors
+    /// The tokenizer fails on the text.
+    pub fn reference_ids(&self, text: &str, special: bool) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = self.reference.encode_fast(text, special);
+        let encoding = encoding.map_err(|_| TokenizerError::Failed)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    fn fast_ids(&self, text: &str) -> Option<Vec<u32>> {
+        if !self.trusted.load(Relaxed) {
+            return None;
+        }
+        self.fast.as_ref()?.encode(text).ok()
+    }
+
+    fn distrust(&self) {
+        self.mismatches.fetch_add(1, Relaxed);
+        self.trusted.store(false, Relaxed);
+        self.memo.clear();
+    }
+
+    /// Tokenises one text; some are tokenised twice and compared.
+    fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let Some(ids) = self.fast_ids(text) else {
+            return self.reference_ids(text, false);
+        };
+        let count = self.tokenised.fetch_add(1, Relaxed);
+        if count.is_multiple_of(SAMPLE_EVERY) && text.len() <= SAMPLE_BYTES_MAX {
+            self.sampled.fetch_add(1, Relaxed);
+            let right = self.reference_ids(text, false)?;
+            if right != ids {
+                self.distrust();
+                return Ok(right);
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Cuts a text and looks up its pieces: one pass over it, no tokenising. `special`: whether
+    /// the tokenizer's own tokens come around.
+    #[must_use]
+    pub fn plan(&self, text: String, special: bool) -> Plan {
+        let mut parts = Vec::new();
+        let mut missing_bytes = 0;
+        let pieces = match &self.splitter {
+            Ok(splitter) => splitter.pieces(&text),
+            Err(_) => vec![Piece::Text(0, text.len())],
+        };
+        for piece in pieces {
+            parts.push(match piece {
+                Piece::Token(id) => Part::Token(id),
+                Piece::Text(start, end) => {
+                    let piece = text.as_bytes().get(start..end).unwrap_or_default();
+                    let key = xxh3_128_with_seed(piece, self.seed);
+                    match self.memo.get(key, piece.len()) {
+                        Some(ids) => Part::Known(ids),
+                        None => {
+                            missing_bytes += piece.len();
+                            Part::Missing(start..end, key)
+                        }
+                    }
+                }
+            });
+        }
+        Plan {
+            text,
+            parts,
+            missing_bytes,
+            special,
+        }
+    }
+
+    /// The ids; tokenises what is missing, and remembers it.
+    ///
+    /// # Errors
+    /// The tokenizer fails on the text.
+    pub fn finish(&self, plan: Plan) -> Result<Vec<u32>, TokenizerError> {
+        if self.splitter.is_err() && plan.missing_bytes > 0 {
+            self.whole.fetch_add(1, Relaxed);
+        }
+        let mut ids = Vec::with_capacity(plan.text.len() / 3 + 16);
+        if plan.special {
+            ids.extend_from_slice(&self.around.before);
+        }
+        for part in plan.parts {
+            match part {
+                Part::Token(id) => ids.push(id),
+                Part::Known(known) => ids.extend_from_slice(&known),
+                Part::Missing(range, key) => {
+                    let text = plan.text.get(range).unwrap_or_default();
+                    let new: Arc<[u32]> = self.encode(text)?.into();
+                    ids.extend_from_slice(&new);
+                    self.memo.insert(key, &new);
+                }
+            }
+        }
+        if plan.special {
+            ids.extend_from_slice(&self.around.after);
+        }
+        Ok(ids)
+    }
+}

@@ -1,0 +1,259 @@
+//! Where a text may be cut so that its pieces tokenise alone as they do within the whole.
+//!
+//! Tokenizers look for added tokens first, in the raw text, and treat what lies between them one
+//! by one. So a text may be cut at such tokens, unless something in the tokenizer looks across:
+//! a token that must be a whole word, a pre-tokenizer that treats the text's beginning in its own
+//! way, or a step that is not known here. Then the text is tokenised whole.
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use serde_json::Value;
+
+/// Why texts of a tokenizer are not cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WholeReason {
+    /// An added token matches whole words only.
+    SingleWord,
+    /// An added token is empty.
+    EmptyToken,
+    /// A step that treats a text's beginning in its own way, or that is not known.
+    Step,
+    /// Merges are dropped at random.
+    Dropout,
+    /// No added token can be cut at.
+    NoTokens,
+    /// The cut pieces did not give the ids of the whole, on texts tried at load.
+    Tried,
+}
+
+/// Finds the added tokens in a text.
+pub(super) struct Splitter {
+    matcher: AhoCorasick,
+    /// By pattern: the token's id, where the text may be cut at it.
+    cuts: Vec<Option<u32>>,
+}
+
+/// A piece of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// An added token.
+    Token(u32),
+    /// The text between two of them: first byte and the byte behind the last.
+    Text(usize, usize),
+}
+
+struct Added {
+    id: u32,
+    content: String,
+    single_word: bool,
+    strips: bool,
+    normalized: bool,
+}
+
+fn added_tokens(json: &Value) -> Vec<Added> {
+    let flag = |token: &Value, name: &str| token.get(name).and_then(Value::as_bool) == Some(true);
+    let tokens = json.get("added_tokens").and_then(Value::as_array);
+    let read = |token: &Value| {
+        Some(Added {
+            id: u32::try_from(token.get("id")?.as_u64()?).ok()?,
+            content: token.get("content")?.as_str()?.to_owned(),
+            single_word: flag(token, "single_word"),
+            strips: flag(token, "lstrip") || flag(token, "rstrip"),
+            normalized: flag(token, "normalized"),
+        })
+    };
+    tokens.into_iter().flatten().filter_map(read).collect()
+}
+
+impl Splitter {
+    /// Reads what a `tokenizer.json` says.
+    ///
+    /// # Errors
+    /// Its texts cannot be cut.
+    pub(super) fn new(json: &Value) -> Result<Self, WholeReason> {
+        steps(json)?;
+        let tokens = added_tokens(json);
+        if tokens.iter().any(|t| t.single_word) {
+            return Err(WholeReason::SingleWord);
+        }
+        if tokens.iter().any(|t| t.content.is_empty()) {
+            return Err(WholeReason::EmptyToken);
+        }
+        // Tokens that match in normalised text are found within the pieces, later.
+        let raw: Vec<&Added> = tokens.iter().filter(|t| !t.normalized).collect();
+        let cuts: Vec<Option<u32>> = raw.iter().map(|t| cut_at(t)).collect();
+        if cuts.iter().all(Option::is_none) {
+            return Err(WholeReason::NoTokens);
+        }
+        let matcher = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(raw.iter().map(|t| t.content.as_str()))
+            .map_err(|_| WholeReason::Step)?;
+        Ok(Self { matcher, cuts })
+    }
+
+    /// The pieces of `text`, in order, without gaps.
+    pub(super) fn pieces(&self, text: &str) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut from = 0;
+        for found in self.matcher.find_iter(text) {
+            let Some(Some(id)) = self.cuts.get(found.pattern().as_usize()) else {
+                continue;
+            };
+            if from < found.start() {
+                pieces.push(Piece::Text(from, found.start()));
+            }
+            pieces.push(Piece::Token(*id));
+            from = found.end();
+        }
+        if from < text.len() {
+            pieces.push(Piece::Text(from, text.len()));
+        }
+        pieces
+    }
+}
+
+/// The id of a token at which a text may be cut. A token that takes the white space around it may
+/// not be cut at; neither one that is white space at its ends, which such a token could take.
+fn cut_at(token: &Added) -> Option<u32> {
+    let trimmed = token.content.trim();
+    (!token.strips && trimmed.len() == token.content.len()).then_some(token.id)
+}
+
+/// Whether all steps treat pieces as they treat the whole.
+fn steps(json: &Value) -> Result<(), WholeReason> {
+    let model = json.get("model").unwrap_or(&Value::Null);
+    if !matches!(
+        kind(model),
+        Some("BPE" | "Unigram" | "WordPiece" | "WordLevel") | None
+    ) {
+        return Err(WholeReason::Step);
+    }
+    if model
+        .get("dropout")
+        .and_then(Value::as_f64)
+        .is_some_and(|d| d > 0.0)
+    {
+        return Err(WholeReason::Dropout);
+    }
+    if !pre_tokenizer(json.get("pre_tokenizer").unwrap_or(&Value::Null)) {
+        return Err(WholeReason::Step);
+    }
+    if !normalizer(json.get("normalizer").unwrap_or(&Value::Null)) {
+        return Err(WholeReason::Step);
+    }
+    Ok(())
+}
+
+fn kind(step: &Value) -> Option<&str> {
+    step.get("type").and_then(Value::as_str)
+}
+
+fn all(step: &Value, name: &str, fits: fn(&Value) -> bool) -> bool {
+    step.get(name)
+        .and_then(Value::as_array)
+        .is_some_and(|steps| steps.iter().all(fits))
+}
+
+fn pre_tokenizer(step: &Value) -> bool {
+    match kind(step) {
+        None => step.is_null(),
+        Some("Sequence") => all(step, "pretokenizers", pre_tokenizer),
+        // `first` prepends at the text's beginning only.
+        Some("Metaspace") => matches!(
+            step.get("prepend_scheme").and_then(Value::as_str),
+            Some("always" | "never")
+        ),
+        Some(
+            "ByteLevel" | "Split" | "Digits" | "Punctuation" | "Whitespace" | "WhitespaceSplit"
+            | "BertPreTokenizer" | "UnicodeScripts" | "CharDelimiterSplit",
+        ) => true,
+        Some(_) => false,
+    }
+}
+
+fn normalizer(step: &Value) -> bool {
+    match kind(step) {
+        None => step.is_null(),
+        Some("Sequence") => all(step, "normalizers", normalizer),
+        Some(
+            "NFC" | "NFD" | "NFKC" | "NFKD" | "Lowercase" | "Prepend" | "Replace" | "Strip"
+            | "StripAccents" | "Nmt" | "BertNormalizer" | "Precompiled" | "ByteLevel",
+        ) => true,
+        Some(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn token(id: u32, content: &str) -> Value {
+        json!({"id": id, "content": content, "special": true, "normalized": false})
+    }
+
+    fn split(tokens: &[Value]) -> Result<Splitter, WholeReason> {
+        Splitter::new(&json!({"model": {"type": "BPE"}, "added_tokens": tokens}))
+    }
+
+    #[test]
+    fn texts_are_cut_at_the_longest_leftmost_tokens() {
+        let splitter = split(&[token(1, "<a>"), token(2, "<a><b>"), token(3, "<b>")]).unwrap();
+        assert_eq!(
+            splitter.pieces("x<a><b>y<a>"),
+            [
+                Piece::Text(0, 1),
+                Piece::Token(2),
+                Piece::Text(7, 8),
+                Piece::Token(1)
+            ]
+        );
+        assert_eq!(splitter.pieces(""), []);
+        assert_eq!(
+            splitter.pieces("<b><b"),
+            [Piece::Token(3), Piece::Text(3, 5)]
+        );
+    }
+
+    #[test]
+    fn tokens_that_take_white_space_stay_within_pieces() {
+        let mut strips = token(1, "<s>");
+        strips["rstrip"] = json!(true);
+        let splitter = split(&[strips, token(2, "<e>"), token(3, "\n")]).unwrap();
+        assert_eq!(
+            splitter.pieces("a<s> b\n<e>c"),
+            [Piece::Text(0, 7), Piece::Token(2), Piece::Text(10, 11)]
+        );
+    }
+
+    #[test]
+    fn tokenizers_that_look_across_are_not_cut() {
+        let with = |name: &str, step: Value| {
+            let mut json = json!({"model": {"type": "BPE"}, "added_tokens": [token(1, "<a>")]});
+            json[name] = step;
+            Splitter::new(&json).err()
+        };
+        let metaspace = |scheme| json!({"type": "Metaspace", "prepend_scheme": scheme});
+        assert_eq!(
+            with("pre_tokenizer", metaspace("first")),
+            Some(WholeReason::Step)
+        );
+        assert_eq!(with("pre_tokenizer", metaspace("always")), None);
+        let nested =
+            json!({"type": "Sequence", "pretokenizers": [{"type": "Digits"}, {"type": "New"}]});
+        assert_eq!(with("pre_tokenizer", nested), Some(WholeReason::Step));
+        assert_eq!(with("normalizer", json!({"type": "NFC"})), None);
+        assert_eq!(
+            with("normalizer", json!({"type": "New"})),
+            Some(WholeReason::Step)
+        );
+        let dropout = json!({"type": "BPE", "dropout": 0.1});
+        assert_eq!(with("model", dropout), Some(WholeReason::Dropout));
+        let mut word = token(1, "<a>");
+        word["single_word"] = json!(true);
+        assert_eq!(split(&[word]).err(), Some(WholeReason::SingleWord));
+        assert_eq!(split(&[token(1, "")]).err(), Some(WholeReason::EmptyToken));
+        assert_eq!(split(&[]).err(), Some(WholeReason::NoTokens));
+    }
+}
