@@ -21,6 +21,7 @@ async fn every_field_arrives_byte_for_byte() {
         r#"{"model":"m","messages":[],"max_completion_tokens":3,"stream_options":null,"service_tier":"auto","chat_template_kwargs":{}}"#,
         // Odd spacing, order, escapes, big integers and duplicate keys are the client's own.
         "{ \"seed\":12345678901234567890123 ,\n\t\"messages\" : [{\"content\":\"\\u00e9\\/\",\"role\":\"user\"}],\"model\":\"m\", \"x\":1, \"x\":2 }",
+        r#"{"model":"m","messages":[{"role":"developer","content":"short"},{"role":"user","content":"a"},{"role":"system","content":"b"}]}"#,
         r#"{"model":"m","messages":[{"role":"user","content":"é ☃ 𝄞"}],"temperature":1.0,"top_p":1e0}"#,
     ];
     for body in bodies {
@@ -284,5 +285,50 @@ async fn anonymous_callers_never_steer_each_other() {
         }
         let used = workers.iter().filter(|worker| worker.count() > 0).count();
         assert!(used >= 3, "they spread: {homes:?}");
+    }
+}
+
+/// Affinity did nothing for clients without a session id, took an empty one for a session that all
+/// of them share, or went by the id of each request.
+#[tokio::test]
+async fn chats_without_an_id_stay_together_and_spread() {
+    let mut workers = Vec::new();
+    for _ in 0..4 {
+        workers.push(Worker::start(Script::ok()).await);
+    }
+    let all: Vec<&Worker> = workers.iter().collect();
+    let served = serve(&all, &["policy: session"]).await;
+    let mut client = served.client().await;
+    let mut homes = std::collections::BTreeMap::new();
+    for chat in 0..40 {
+        // Half of them send the header, with nothing in it.
+        let session = if chat % 2 == 0 { " " } else { "" };
+        let mut messages = vec![json!({"role": "system", "content": "You help."})];
+        let mut homes_of_chat = std::collections::BTreeSet::new();
+        for turn in 0..4 {
+            messages.push(json!({"role": "user", "content": format!("{chat}: what is {turn}?")}));
+            let id = format!("fresh-{chat}-{turn}");
+            let headers = [("x-request-id", id.as_str()), ("x-session-id", session)];
+            let headers = if chat % 4 < 2 {
+                &headers[..]
+            } else {
+                &headers[..1]
+            };
+            let body = json!({"model": "m", "messages": messages}).to_string();
+            let answer = client
+                .exchange(&maitred_tests::request("POST", CHAT, headers, body))
+                .await;
+            assert_eq!(answer.status(), 200);
+            homes_of_chat.insert(answer.header("x-maitred-worker").unwrap().to_owned());
+            messages.push(json!({"role": "assistant", "content": "ok"}));
+        }
+        assert_eq!(homes_of_chat.len(), 1, "chat {chat}: {homes_of_chat:?}");
+        *homes.entry(homes_of_chat.pop_first().unwrap()).or_insert(0) += 1;
+    }
+    assert_eq!(homes.len(), 4, "{homes:?}");
+    assert!(homes.values().all(|&chats| chats <= 15), "{homes:?}");
+    maitred_tests::eventually("the records", || served.records().len() == 160).await;
+    for record in served.records() {
+        assert_ne!(record["session_source"], "header");
     }
 }
