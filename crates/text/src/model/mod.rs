@@ -281,3 +281,6 @@ fn is_token_prompt(endpoint: Endpoint, head: &RequestHead<'_>) -> bool {
     let first = first.map(|f| f.elements().next().unwrap_or(f));
     first.is_some_and(|f| f.raw().first().is_some_and(u8::is_ascii_digit))
 }
+
+#[cfg(test)]
+mod tests;

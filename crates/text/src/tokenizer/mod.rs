@@ -131,7 +131,7 @@ impl Tokenizer {
             .with_truncation(None)
             .map_err(|e| unreadable(e.to_string()))?
             .with_padding(None);
-        let splitter = Splitter::new(&value);
+        let splitter = Splitter::new(&value, |token| reference.token_to_id(token));
         let fast = fastokens::Tokenizer::from_json(value).ok();
         let mut tokenizer = Self {
             trusted: AtomicBool::new(fast.is_some()),
@@ -149,6 +149,10 @@ impl Tokenizer {
         };
         tokenizer.around = tokenizer.find_around()?;
         tokenizer.try_texts()?;
+        // What was tried at load does not count.
+        tokenizer.memo = Memo::new(memo_bytes);
+        tokenizer.sampled = AtomicU64::new(0);
+        tokenizer.whole = AtomicU64::new(0);
         Ok(tokenizer)
     }
 
@@ -179,7 +183,6 @@ impl Tokenizer {
                 self.splitter = Err(WholeReason::Tried);
             }
         }
-        self.memo.clear();
         Ok(())
     }
 
@@ -327,3 +330,6 @@ impl Tokenizer {
         Ok(ids)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -42,7 +42,6 @@ pub(super) enum Piece {
 }
 
 struct Added {
-    id: u32,
     content: String,
     single_word: bool,
     strips: bool,
@@ -54,7 +53,6 @@ fn added_tokens(json: &Value) -> Vec<Added> {
     let tokens = json.get("added_tokens").and_then(Value::as_array);
     let read = |token: &Value| {
         Some(Added {
-            id: u32::try_from(token.get("id")?.as_u64()?).ok()?,
             content: token.get("content")?.as_str()?.to_owned(),
             single_word: flag(token, "single_word"),
             strips: flag(token, "lstrip") || flag(token, "rstrip"),
@@ -65,11 +63,15 @@ fn added_tokens(json: &Value) -> Vec<Added> {
 }
 
 impl Splitter {
-    /// Reads what a `tokenizer.json` says.
+    /// Reads what a `tokenizer.json` says. `id_of` gives an added token's id as the tokenizer has
+    /// it, which may be another than the file's.
     ///
     /// # Errors
     /// Its texts cannot be cut.
-    pub(super) fn new(json: &Value) -> Result<Self, WholeReason> {
+    pub(super) fn new(
+        json: &Value,
+        id_of: impl Fn(&str) -> Option<u32>,
+    ) -> Result<Self, WholeReason> {
         steps(json)?;
         let tokens = added_tokens(json);
         if tokens.iter().any(|t| t.single_word) {
@@ -80,7 +82,10 @@ impl Splitter {
         }
         // Tokens that match in normalised text are found within the pieces, later.
         let raw: Vec<&Added> = tokens.iter().filter(|t| !t.normalized).collect();
-        let cuts: Vec<Option<u32>> = raw.iter().map(|t| cut_at(t)).collect();
+        let cuts: Vec<Option<u32>> = raw
+            .iter()
+            .map(|t| can_cut(t).then(|| id_of(&t.content))?)
+            .collect();
         if cuts.iter().all(Option::is_none) {
             return Err(WholeReason::NoTokens);
         }
@@ -112,11 +117,10 @@ impl Splitter {
     }
 }
 
-/// The id of a token at which a text may be cut. A token that takes the white space around it may
-/// not be cut at; neither one that is white space at its ends, which such a token could take.
-fn cut_at(token: &Added) -> Option<u32> {
-    let trimmed = token.content.trim();
-    (!token.strips && trimmed.len() == token.content.len()).then_some(token.id)
+/// Whether a text may be cut at a token: not if it takes the white space around it; neither if it
+/// is white space at its ends, which such a token could take.
+fn can_cut(token: &Added) -> bool {
+    !token.strips && token.content.trim().len() == token.content.len()
 }
 
 /// Whether all steps treat pieces as they treat the whole.
@@ -194,7 +198,12 @@ mod tests {
     }
 
     fn split(tokens: &[Value]) -> Result<Splitter, WholeReason> {
-        Splitter::new(&json!({"model": {"type": "BPE"}, "added_tokens": tokens}))
+        let id_of = |content: &str| {
+            let token = tokens.iter().find(|t| t["content"] == content)?;
+            u32::try_from(token["id"].as_u64()?).ok()
+        };
+        let json = json!({"model": {"type": "BPE"}, "added_tokens": tokens});
+        Splitter::new(&json, id_of)
     }
 
     #[test]
@@ -232,7 +241,7 @@ mod tests {
         let with = |name: &str, step: Value| {
             let mut json = json!({"model": {"type": "BPE"}, "added_tokens": [token(1, "<a>")]});
             json[name] = step;
-            Splitter::new(&json).err()
+            Splitter::new(&json, |_| Some(1)).err()
         };
         let metaspace = |scheme| json!({"type": "Metaspace", "prepend_scheme": scheme});
         assert_eq!(

@@ -1,0 +1,175 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use super::*;
+use crate::tokenizer::tests::small;
+use maitred_wire::head;
+use serde_json::{Value, json};
+use std::fs::write;
+
+fn load(config: &Value, more: &[(&str, &str)]) -> Result<TextModel, LoadError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    write(path.join("tokenizer.json"), small().to_string()).unwrap();
+    write(path.join("tokenizer_config.json"), config.to_string()).unwrap();
+    std::fs::create_dir(path.join("additional_chat_templates")).unwrap();
+    for (name, text) in more {
+        write(path.join(name), text).unwrap();
+    }
+    let files = ModelFiles::in_directory(path);
+    TextModel::load(&files, Dialect::Vllm, TextLimits::default())
+}
+
+fn render(model: &TextModel, body: &str) -> String {
+    let head = head::parse(Endpoint::Chat, body.as_bytes(), 64).unwrap();
+    let templates = model.templates();
+    let rendered = templates.render(Endpoint::Chat, &head, WallTime::default(), 1 << 20);
+    rendered.unwrap().text
+}
+
+const HI: &str = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
+const TOOLS: &str = r#"{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}]}"#;
+
+#[test]
+fn templates_come_from_the_configuration_or_from_files() {
+    let one = json!({"chat_template": "{{ bos_token }}{{ eos_token }}", "bos_token": "<s>",
+        "eos_token": {"__type": "AddedToken", "content": "<e>"}, "add_bos_token": true, "pad_token": null});
+    let model = load(&one, &[]).unwrap();
+    assert_eq!(render(&model, HI), "<s><e>");
+    let list = json!({"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]});
+    let model = load(&list, &[]).unwrap();
+    assert_eq!(
+        (render(&model, HI), render(&model, TOOLS)),
+        ("d".to_owned(), "t".to_owned())
+    );
+    let files = [
+        ("chat_template.jinja", "f"),
+        ("additional_chat_templates/tool_use.jinja", "g"),
+    ];
+    let model = load(&one, &files).unwrap();
+    assert_eq!(
+        (render(&model, HI), render(&model, TOOLS)),
+        ("f".to_owned(), "g".to_owned())
+    );
+}
+
+#[test]
+fn the_digest_tells_templates_and_tokens_apart() {
+    let digest = |config: Value| load(&config, &[]).unwrap().digest();
+    let one = digest(json!({"chat_template": "a", "bos_token": "<s>"}));
+    assert_eq!(
+        one,
+        digest(json!({"chat_template": "a", "bos_token": "<s>"}))
+    );
+    assert_ne!(
+        one,
+        digest(json!({"chat_template": "b", "bos_token": "<s>"}))
+    );
+    assert_ne!(
+        one,
+        digest(json!({"chat_template": "a", "bos_token": "<t>"}))
+    );
+    assert_ne!(
+        crate::scope::with_text(1, one),
+        crate::scope::with_text(2, one)
+    );
+}
+
+#[test]
+fn faults_of_files_are_named() {
+    let broken = load(&json!({"chat_template": "{% if %}"}), &[])
+        .err()
+        .unwrap();
+    assert!(
+        broken.to_string().starts_with("chat template `default`: "),
+        "{broken}"
+    );
+    let form = load(&json!({}), &[("tokenizer_config.json", "{")])
+        .err()
+        .unwrap();
+    assert!(
+        form.to_string().contains("tokenizer_config.json: "),
+        "{form}"
+    );
+    let files = ModelFiles {
+        chat_template: Some("no/such.jinja".into()),
+        ..ModelFiles::default()
+    };
+    let limits = TextLimits::default();
+    let missing = TextModel::load(&files, Dialect::Vllm, limits)
+        .err()
+        .unwrap();
+    assert!(missing.to_string().contains("no/such.jinja"), "{missing}");
+    let nothing = TextModel::load(&ModelFiles::default(), Dialect::Vllm, limits);
+    assert!(matches!(nothing.err().unwrap(), LoadError::NoTokenizer));
+}
+
+#[test]
+fn chains_are_those_of_the_clients_own_ids() {
+    let config =
+        json!({"chat_template": "{% for m in messages %}<s>{{ m.content }}<e>{% endfor %}"});
+    let model = load(&config, &[]).unwrap();
+    let context = Context {
+        scope: 5,
+        tenant: 0,
+        client_scope: 0,
+        pool: 0,
+        block_bytes: 64,
+        token_block: 2,
+        session_headers: &[],
+        scenario_header: "",
+        header: &|_| None,
+    };
+    let head = head::parse(Endpoint::Chat, HI.as_bytes(), 64).unwrap();
+    let bytes = crate::identify(Endpoint::Chat, &head, &context);
+    let now = WallTime::default();
+    let found = model
+        .identify_tokens(Endpoint::Chat, &head, &context, now, bytes.clone())
+        .unwrap();
+    let hi = small()["model"]["vocab"]["hi"].clone();
+    let body = format!("{{\"prompt\":[262,{hi},263]}}");
+    let head = head::parse(Endpoint::Completions, body.as_bytes(), 64).unwrap();
+    let given = crate::identify(Endpoint::Completions, &head, &context);
+    assert_eq!(
+        (&found.chain, found.prompt_bytes),
+        (&given.chain, given.prompt_bytes)
+    );
+    assert_eq!((found.chain.len(), found.prompt_tokens), (1, Some(3)));
+    assert_eq!(
+        (found.leading, found.identity),
+        (given.leading, Identity::Tokens)
+    );
+    assert_eq!((found.opening, found.turn), (bytes.opening, bytes.turn));
+    let counts = model.counts();
+    assert_eq!((counts.requests, counts.tokens), (1, 3));
+    let refused = model.plan(Endpoint::Completions, &head, now).err().unwrap();
+    assert_eq!(refused.reason(), "token_prompt");
+    model.count_busy();
+    let counted: Vec<_> = model
+        .counts()
+        .fallbacks
+        .into_iter()
+        .filter(|f| f.1 > 0)
+        .collect();
+    assert_eq!(counted, [("token_prompt", 1), ("busy", 1)]);
+}
+
+#[test]
+fn texts_beyond_the_bound_are_refused() {
+    let limits = TextLimits {
+        text_bytes_max: 3,
+        ..TextLimits::default()
+    };
+    let sources = [("default".to_owned(), "{{ messages[0].content }}".to_owned())];
+    let json = small().to_string();
+    let model =
+        TextModel::from_texts(&sources, &[], json.as_bytes(), Dialect::Vllm, limits).unwrap();
+    let long = r#"{"messages":[{"role":"user","content":"long"}]}"#;
+    for (body, fits) in [(HI, true), (long, false)] {
+        let head = head::parse(Endpoint::Chat, body.as_bytes(), 64).unwrap();
+        let plan = model.plan(Endpoint::Chat, &head, WallTime::default());
+        assert_eq!(
+            plan.err().map(|e| e.reason()),
+            (!fits).then_some("too_large")
+        );
+    }
+}
