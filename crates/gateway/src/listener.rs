@@ -240,11 +240,17 @@ async fn serve_connection(
     shard: Arc<Shard>,
     mut stream: TcpStream,
     peer: IpAddr,
-    phase: watch::Receiver<Phase>,
+    mut phase: watch::Receiver<Phase>,
 ) {
     let _ = stream.set_nodelay(true);
     let limit = shard.gateway.config.timeouts.header_read;
-    let Ok(Ok(begun)) = tokio::time::timeout(limit, begin(&mut stream)).await else {
+    let begun = tokio::select! {
+        biased;
+        begun = tokio::time::timeout(limit, begin(&mut stream)) => begun,
+        // Who has asked for nothing yet is not waited for.
+        _ = phase.wait_for(|p| *p != Phase::Serving) => return,
+    };
+    let Ok(Ok(begun)) = begun else {
         return;
     };
     if begun.starts_with(PREFACE) {

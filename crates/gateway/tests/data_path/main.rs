@@ -6,6 +6,7 @@ mod framing;
 mod relay;
 mod retry;
 mod routes;
+mod shutdown;
 mod stream;
 
 use maitred_core::place::PolicyConfig;
