@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use maitred_enginesim::model::Config;
-use maitred_enginesim::server::{self, ServerConfig};
+use maitred_enginesim::server::{self, KvConfig, KvFormat, ServerConfig};
 
 /// Serve simulated engines: the OpenAI API, vLLM's metric names, one port per replica.
 #[derive(Debug, clap::Args)]
@@ -49,9 +49,50 @@ pub(crate) struct Args {
     /// With --zero: pause between the chunks of a stream, milliseconds.
     #[arg(long, default_value_t = 0, requires = "zero")]
     zero_gap_ms: u64,
+    /// Publish KV events as vLLM does, from this port on; replays follow after the last replica's. 0 lets
+    /// the system choose.
+    #[arg(long, conflicts_with = "zero")]
+    kv_events_port: Option<u16>,
+    /// How they are written: as vLLM does now, or as it did up to 0.23.
+    #[arg(long, default_value = "map", requires = "kv_events_port")]
+    kv_events_format: Format,
+    /// Their topic; by default kv@HOST:PORT@MODEL.
+    #[arg(long, requires = "kv_events_port")]
+    kv_events_topic: Option<String>,
+    /// Messages kept for replays.
+    #[arg(long, default_value_t = 10_000, requires = "kv_events_port")]
+    kv_events_buffer: usize,
+    /// Each so many-th message reaches no subscriber, but can be replayed.
+    #[arg(long, default_value_t = 0, requires = "kv_events_port")]
+    kv_events_drop_every: u64,
+    /// Each so many-th message is lost altogether.
+    #[arg(long, default_value_t = 0, requires = "kv_events_port")]
+    kv_events_lose_every: u64,
     /// Threads that serve.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    Map,
+    Array,
+}
+
+impl Args {
+    fn kv(&self) -> Option<KvConfig> {
+        Some(KvConfig {
+            port: self.kv_events_port?,
+            format: match self.kv_events_format {
+                Format::Map => KvFormat::Map,
+                Format::Array => KvFormat::Array,
+            },
+            topic: self.kv_events_topic.clone(),
+            buffer: self.kv_events_buffer,
+            drop_every: self.kv_events_drop_every,
+            lose_every: self.kv_events_lose_every,
+        })
+    }
 }
 
 /// Serves until the process is told to end.
@@ -67,6 +108,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 fn serve(args: Args) -> std::io::Result<()> {
+    let kv = args.kv();
     let config = ServerConfig {
         port: args.port,
         replicas: args.replicas,
@@ -84,6 +126,7 @@ fn serve(args: Args) -> std::io::Result<()> {
         },
         zero: args.zero,
         zero_gap: Duration::from_millis(args.zero_gap_ms),
+        kv,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(args.threads.clamp(1, 64))
@@ -94,6 +137,11 @@ fn serve(args: Args) -> std::io::Result<()> {
         let mut out = std::io::stdout();
         for url in &running.urls {
             writeln!(out, "{url}")?;
+        }
+        // Apart from the addresses, which others read.
+        let mut err = std::io::stderr();
+        for (url, kv) in running.urls.iter().zip(&running.kv) {
+            writeln!(err, "{url} KV events {} replay {}", kv.events, kv.replay)?;
         }
         out.flush()?;
         tokio::select! {

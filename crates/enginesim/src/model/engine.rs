@@ -1,12 +1,14 @@
 //! One engine: jobs come in, steps run, tokens come out.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::job::{Event, Job, Metrics, SubmitError, Usage};
+use super::kv_log::{KvEvent, KvLog, Run};
 use super::{Config, KvCache};
 use crate::tokens;
 
@@ -18,6 +20,7 @@ struct Seq {
     max_tokens: usize,
     seed: u64,
     scope: u64,
+    salt: Option<Arc<str>>,
     arrived: u64,
     /// Tokens whose KV is in `blocks`.
     computed: usize,
@@ -86,6 +89,8 @@ pub struct Engine {
     step: Option<Step>,
     last_end: u64,
     counters: Metrics,
+    /// None: nobody wants to know.
+    log: Option<KvLog>,
 }
 
 impl Engine {
@@ -104,6 +109,7 @@ impl Engine {
             step: None,
             last_end: 0,
             counters: Metrics::default(),
+            log: None,
         }
     }
 
@@ -149,6 +155,7 @@ impl Engine {
             max_tokens: job.max_tokens,
             seed: job.seed,
             scope: job.scope,
+            salt: job.salt,
             arrived: now,
             computed: 0,
             blocks: Vec::new(),
@@ -223,6 +230,19 @@ impl Engine {
     /// Forgets the whole prefix cache; running jobs go on.
     pub fn reset_cache(&mut self) {
         self.kv.reset();
+        if let Some(log) = &mut self.log {
+            log.cleared();
+        }
+    }
+
+    /// From now on, what happens to the cache is noted for [`Engine::take_kv_events`].
+    pub fn note_kv_events(&mut self) {
+        self.log.get_or_insert_default();
+    }
+
+    /// What happened to the cache since the last call, in order.
+    pub fn take_kv_events(&mut self) -> Vec<KvEvent> {
+        self.log.as_mut().map(KvLog::take).unwrap_or_default()
     }
 
     /// What must hold after every call. For tests.
@@ -359,8 +379,17 @@ impl Engine {
             seq.computed += slice.tokens;
             let whole = seq.computed / self.config.block_tokens;
             seq.extend_chain(whole, self.config.block_tokens);
+            let run = Run {
+                tokens: &seq.tokens,
+                chain: &seq.chain,
+                block_tokens: self.config.block_tokens,
+                salt: seq.salt.as_ref(),
+            };
             for block in stored..whole {
-                self.kv.store(seq.blocks[block], seq.chain[block]);
+                let new = self.kv.store(seq.blocks[block], seq.chain[block]);
+                if let Some(log) = self.log.as_mut().filter(|_| new) {
+                    log.stored(&run, block);
+                }
             }
             if seq.pending() > 0 {
                 continue;
@@ -408,7 +437,13 @@ impl Engine {
     fn grow(&mut self, id: u64, blocks: usize) {
         if let Some(seq) = self.jobs.get_mut(&id) {
             for _ in 0..blocks {
-                seq.blocks.extend(self.kv.take());
+                let Some((block, dropped)) = self.kv.take() else {
+                    return;
+                };
+                seq.blocks.push(block);
+                if let Some((log, hash)) = self.log.as_mut().zip(dropped) {
+                    log.removed(hash);
+                }
             }
         }
     }

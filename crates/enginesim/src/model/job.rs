@@ -1,5 +1,7 @@
 //! What goes into the engine and what comes out.
 
+use std::sync::Arc;
+
 /// What the engine is asked to compute.
 #[derive(Debug, Clone)]
 pub struct Job {
@@ -13,6 +15,8 @@ pub struct Job {
     pub seed: u64,
     /// Seed of the block chain: jobs with different scopes never share a block.
     pub scope: u64,
+    /// What KV events say of the scope, with the first block.
+    pub salt: Option<Arc<str>>,
 }
 
 /// Why a job was not taken.

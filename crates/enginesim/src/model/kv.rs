@@ -101,8 +101,9 @@ impl KvCache {
         Some(block)
     }
 
-    /// Takes the oldest free block, dropping what it held. `None` when every block is in use.
-    pub fn take(&mut self) -> Option<u32> {
+    /// Takes the oldest free block, dropping what it held, whose hash is returned beside it. `None` when
+    /// every block is in use.
+    pub fn take(&mut self) -> Option<(u32, Option<u64>)> {
         let block = self.head;
         if block == NONE {
             return None;
@@ -110,19 +111,23 @@ impl KvCache {
         self.unlink(block);
         let entry = &mut self.blocks[block as usize];
         entry.refs = 1;
-        if let Some(hash) = entry.hash.take() {
+        let dropped = entry.hash.take();
+        if let Some(hash) = dropped {
             self.by_hash.remove(&hash);
         }
-        Some(block)
+        Some((block, dropped))
     }
 
-    /// Makes a computed block findable. A second block with the same content stays private.
-    pub fn store(&mut self, block: u32, hash: u64) {
+    /// Makes a computed block findable; whether it was not before. A second block with the same content
+    /// stays private.
+    pub fn store(&mut self, block: u32, hash: u64) -> bool {
         let entry = &mut self.blocks[block as usize];
-        if entry.hash.is_none() && !self.by_hash.contains_key(&hash) {
+        let new = entry.hash.is_none() && !self.by_hash.contains_key(&hash);
+        if new {
             entry.hash = Some(hash);
             self.by_hash.insert(hash, block);
         }
+        new
     }
 
     /// One user less. A block without content goes first when the next one is needed, one with content last.

@@ -8,12 +8,14 @@
 mod engine;
 mod job;
 mod kv;
+mod kv_log;
 #[cfg(test)]
 mod tests;
 
 pub use engine::Engine;
 pub use job::{Event, Job, Metrics, SubmitError, Usage};
 pub use kv::KvCache;
+pub use kv_log::KvEvent;
 
 /// Constants of the modelled engine. All times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]

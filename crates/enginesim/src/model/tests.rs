@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 //! Step times worked out by hand, and what must hold whatever happens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -16,6 +16,7 @@ fn job(id: u64, tokens: Vec<u32>, max_tokens: usize) -> Job {
         max_tokens,
         seed: 1,
         scope: 0,
+        salt: None,
     }
 }
 
@@ -122,6 +123,57 @@ fn scopes_do_not_share() {
         )
         .unwrap();
     assert_eq!(finished(&run_dry(&mut engine, 1_000 * MS), 2).1.cached, 0);
+}
+
+#[test]
+fn kv_events_tell_of_runs_of_blocks() {
+    let mut engine = Engine::new(Config {
+        kv_tokens: 64,
+        ..Config::default()
+    });
+    engine.note_kv_events();
+    let salted = Job {
+        scope: 9,
+        salt: Some("s".into()),
+        ..job(1, (0..40).collect(), 10)
+    };
+    engine.submit(0, salted).unwrap();
+    run_dry(&mut engine, 0);
+    // Two blocks of the prompt in the first step, one that ends in generated tokens later.
+    let events = engine.take_kv_events();
+    let [
+        KvEvent::Stored {
+            hashes,
+            parent: None,
+            tokens,
+            salt,
+        },
+    ] = &events[..]
+    else {
+        panic!("{events:?}");
+    };
+    assert_eq!(
+        (hashes.len(), tokens.len(), salt.as_deref()),
+        (3, 48, Some("s"))
+    );
+    assert_eq!(tokens[..40], (0..40).collect::<Vec<u32>>());
+    // The cache has four blocks: three of another prompt take the free one and the oldest two.
+    engine
+        .submit(1_000 * MS, job(2, (100..148).collect(), 1))
+        .unwrap();
+    run_dry(&mut engine, 1_000 * MS);
+    let events = engine.take_kv_events();
+    let removed: Vec<u64> = events
+        .iter()
+        .filter_map(|event| match event {
+            KvEvent::Removed { hash } => Some(*hash),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(removed, [hashes[2], hashes[1]]);
+    engine.reset_cache();
+    assert_eq!(engine.take_kv_events(), [KvEvent::Cleared]);
+    assert_eq!(engine.take_kv_events(), []);
 }
 
 #[test]
@@ -259,6 +311,8 @@ fn play(acts: &[Act], late: bool) -> Played {
         ..Config::default()
     };
     let mut engine = Engine::new(config);
+    engine.note_kv_events();
+    let mut mirror = BTreeSet::new();
     let (mut events, mut asked, mut gone) = (Vec::new(), BTreeMap::new(), Vec::new());
     let mut now = 0;
     for (id, act) in acts.iter().enumerate() {
@@ -292,6 +346,8 @@ fn play(acts: &[Act], late: bool) -> Played {
             }
         }
         engine.check().unwrap();
+        follow(&mut mirror, engine.take_kv_events());
+        assert_eq!(mirror.len(), engine.metrics().blocks_cached);
         assert!(engine.metrics().blocks_used <= 12);
         assert!(engine.metrics().prefix_hits <= engine.metrics().prefix_queries);
     }
@@ -301,6 +357,20 @@ fn play(acts: &[Act], late: bool) -> Played {
     }
     assert_eq!(engine.metrics().blocks_used, 0);
     (events, asked, gone)
+}
+
+/// The blocks that whoever listens believes in.
+fn follow(mirror: &mut BTreeSet<u64>, events: Vec<KvEvent>) {
+    for event in events {
+        match event {
+            KvEvent::Stored { hashes, tokens, .. } => {
+                assert_eq!(tokens.len(), hashes.len() * 16);
+                assert!(hashes.into_iter().all(|hash| mirror.insert(hash)));
+            }
+            KvEvent::Removed { hash } => assert!(mirror.remove(&hash)),
+            KvEvent::Cleared => mirror.clear(),
+        }
+    }
 }
 
 proptest! {

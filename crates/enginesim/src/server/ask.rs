@@ -1,7 +1,8 @@
 //! What a client asks for: the few fields the engine honours, and the prompt's tokens. Unknown fields are ignored.
 
+use std::sync::Arc;
+
 use serde_json::Value;
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::tokens;
 
@@ -31,7 +32,8 @@ pub(super) struct Ask {
     pub(super) limited: bool,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
-    pub(super) scope: u64,
+    /// The cache salt: calls with different ones share no block.
+    pub(super) salt: Option<Arc<str>>,
 }
 
 /// A request refused: the message and the field it is about.
@@ -117,10 +119,10 @@ pub(super) fn parse(family: Family, body: &Value, served: &str) -> Result<Ask, R
             .pointer("/stream_options/include_usage")
             .and_then(Value::as_bool)
             .unwrap_or(false),
-        scope: body
+        salt: body
             .get("cache_salt")
             .and_then(Value::as_str)
-            .map_or(0, |salt| xxh3_64(salt.as_bytes())),
+            .map(Arc::from),
     })
 }
 

@@ -72,6 +72,14 @@ pub(super) async fn answer(
             replica.reset_cache();
             reply(StatusCode::OK, "text/plain", Body::Whole(None))
         }
+        (&Method::POST, "/kv_events/restart") => {
+            replica.restart_kv();
+            reply(StatusCode::OK, "text/plain", Body::Whole(None))
+        }
+        (&Method::POST, "/kv_events/disconnect") => {
+            replica.disconnect_kv();
+            reply(StatusCode::OK, "text/plain", Body::Whole(None))
+        }
         (&Method::POST, path @ ("/tokenize" | "/detokenize" | "/v1/messages/count_tokens")) => {
             let family = if path.starts_with("/v1/messages") {
                 Family::Messages
@@ -133,7 +141,7 @@ async fn generate(
         limited,
         stream,
         include_usage,
-        scope,
+        salt,
     } = ask::parse(family, &body, &replica.served_model)?;
     let prefix = match family {
         Family::Chat => "chatcmpl-",
@@ -172,7 +180,7 @@ async fn generate(
         })
         .collect();
     let seeds: Vec<u64> = jobs.iter().map(|(_, seed)| *seed).collect();
-    let mut call = replica.call(jobs, max_tokens, scope).map_err(not_taken)?;
+    let mut call = replica.call(jobs, max_tokens, salt).map_err(not_taken)?;
     if stream && family != Family::Embeddings {
         let stream = TokenStream::new(reply_head, call, first_prompt, n);
         return Ok(reply(

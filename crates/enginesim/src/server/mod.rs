@@ -5,6 +5,10 @@
 mod ask;
 mod body;
 mod http;
+mod kv_events;
+mod kv_format;
+#[cfg(test)]
+mod kv_tests;
 mod metrics;
 mod replica;
 mod reply;
@@ -23,9 +27,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+pub use kv_events::{KvConfig, KvEndpoints};
+pub use kv_format::KvFormat;
 pub use replica::Replica;
 
 use crate::model;
+use kv_events::{KvListeners, KvPublisher};
 
 /// Connections one replica holds open at once; more wait in the kernel's accept queue.
 const CONNECTIONS_MAX: usize = 8_192;
@@ -47,6 +54,8 @@ pub struct ServerConfig {
     pub zero: bool,
     /// With `zero`: pause between the chunks of a stream (whole milliseconds; the timer knows no finer).
     pub zero_gap: Duration,
+    /// How KV events are published; none: they are not. Not with `zero`, which has no cache.
+    pub kv: Option<KvConfig>,
 }
 
 impl Default for ServerConfig {
@@ -59,6 +68,7 @@ impl Default for ServerConfig {
             engine: model::Config::default(),
             zero: false,
             zero_gap: Duration::ZERO,
+            kv: None,
         }
     }
 }
@@ -70,6 +80,8 @@ pub struct Running {
     pub urls: Vec<String>,
     /// The replicas behind them, in the same order.
     pub replicas: Vec<Arc<Replica>>,
+    /// Where their KV events are, in the same order; empty: they are not published.
+    pub kv: Vec<KvEndpoints>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
@@ -80,6 +92,21 @@ impl Running {
         for replica in &self.replicas {
             replica.reset_cache();
         }
+    }
+
+    /// Runs a task until everything is stopped.
+    fn spawn(
+        &mut self,
+        task: impl Future<Output = ()> + Send + 'static,
+        stopped: &watch::Receiver<bool>,
+    ) {
+        let mut stopped = stopped.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                _ = stopped.wait_for(|stop| *stop) => {}
+            }
+        });
     }
 
     /// Closes every listener and connection and waits until they are closed.
@@ -125,27 +152,45 @@ pub async fn start(config: ServerConfig) -> io::Result<Running> {
             .map_err(|e| io::Error::new(e.kind(), format!("{addr}: {e}")))?;
         listeners.push(listener);
     }
+    let mut kv_listeners = Vec::new();
+    if let Some(kv) = config.kv.as_ref().filter(|_| !config.zero) {
+        for at in 0..config.replicas {
+            kv_listeners.push(KvListeners::bind(kv, at, config.replicas).await?);
+        }
+    }
+    let mut kv_listeners = kv_listeners.into_iter();
     let (stop, stopped) = watch::channel(false);
     let mut running = Running {
         urls: Vec::new(),
         replicas: Vec::new(),
+        kv: Vec::new(),
         stop,
         tasks: JoinSet::new(),
     };
     for listener in listeners {
-        let replica = Arc::new(Replica::new(&config));
-        running
-            .urls
-            .push(format!("http://{}", listener.local_addr()?));
+        let address = listener.local_addr()?;
+        running.urls.push(format!("http://{address}"));
+        let publisher = config
+            .kv
+            .as_ref()
+            .zip(kv_listeners.next())
+            .map(|(kv, listeners)| {
+                let named = || format!("kv@{address}@{}", config.served_model);
+                let topic = kv.topic.clone().unwrap_or_else(named);
+                let publisher = Arc::new(KvPublisher::new(
+                    kv,
+                    topic,
+                    config.engine.block_tokens.max(1),
+                ));
+                running.kv.push(listeners.endpoints.clone());
+                running.spawn(listeners.serve(Arc::clone(&publisher)), &stopped);
+                publisher
+            });
+        let replica = Arc::new(Replica::new(&config, publisher));
         running.replicas.push(Arc::clone(&replica));
         // Also with `zero`: what has no prepared answer (embeddings) goes through the model.
-        let (driven, mut told) = (Arc::clone(&replica), stopped.clone());
-        running.tasks.spawn(async move {
-            tokio::select! {
-                () = driven.drive() => {}
-                _ = told.wait_for(|stop| *stop) => {}
-            }
-        });
+        let driven = Arc::clone(&replica);
+        running.spawn(async move { driven.drive().await }, &stopped);
         running
             .tasks
             .spawn(accept(listener, replica, stopped.clone()));

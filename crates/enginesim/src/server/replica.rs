@@ -8,8 +8,10 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::ServerConfig;
+use super::kv_events::KvPublisher;
 use super::zero::Zero;
 use crate::model::{Engine, Event, Job, Metrics, SubmitError, Usage};
 
@@ -29,6 +31,7 @@ pub struct Replica {
     pub(super) context_tokens: usize,
     pub(super) block_tokens: usize,
     pub(super) zero: Option<Zero>,
+    kv: Option<Arc<KvPublisher>>,
     clock: Clock,
     inner: Mutex<Inner>,
     wake: Notify,
@@ -59,12 +62,17 @@ struct Inner {
     sinks: HashMap<u64, (usize, Sink), FxBuildHasher>,
     next_id: u64,
     events: Vec<Event>,
+    kv: Option<Arc<KvPublisher>>,
 }
 
 impl Inner {
     /// Brings the model to `now` and hands out what happened.
     fn pump(&mut self, now: u64) -> Option<u64> {
         let next = self.engine.step(now, &mut self.events);
+        if let Some(kv) = &self.kv {
+            // Under the lock, so that messages go out in the order of what they tell.
+            kv.publish(&self.engine.take_kv_events());
+        }
         for event in self.events.drain(..) {
             let (id, part) = match event {
                 Event::FirstToken {
@@ -89,8 +97,11 @@ impl Inner {
 }
 
 impl Replica {
-    pub(super) fn new(config: &ServerConfig) -> Self {
-        let engine = Engine::new(config.engine.clone());
+    pub(super) fn new(config: &ServerConfig, kv: Option<Arc<KvPublisher>>) -> Self {
+        let mut engine = Engine::new(config.engine.clone());
+        if kv.is_some() {
+            engine.note_kv_events();
+        }
         let started = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -102,6 +113,7 @@ impl Replica {
             zero: config
                 .zero
                 .then(|| Zero::new(&config.served_model, started.as_secs(), config.zero_gap)),
+            kv: kv.clone(),
             clock: Clock {
                 origin: Instant::now(),
                 speed: config.speed,
@@ -111,6 +123,7 @@ impl Replica {
                 sinks: HashMap::with_hasher(FxBuildHasher),
                 next_id: 0,
                 events: Vec::new(),
+                kv,
             }),
             wake: Notify::new(),
         }
@@ -125,6 +138,24 @@ impl Replica {
     /// Forgets the prefix cache.
     pub fn reset_cache(&self) {
         self.inner.lock().engine.reset_cache();
+    }
+
+    /// The cache and its KV events begin anew, as after a restart of the engine; running jobs go on.
+    pub fn restart_kv(&self) {
+        let mut inner = self.inner.lock();
+        inner.engine.reset_cache();
+        // A dead engine says no farewell.
+        drop(inner.engine.take_kv_events());
+        if let Some(kv) = &self.kv {
+            kv.restart();
+        }
+    }
+
+    /// Closes every connection of KV events.
+    pub fn disconnect_kv(&self) {
+        if let Some(kv) = &self.kv {
+            kv.disconnect();
+        }
     }
 
     /// Advances the model as wall time passes; never returns.
@@ -149,13 +180,14 @@ impl Replica {
         self: &Arc<Self>,
         prompts: Vec<(Vec<u32>, u64)>,
         max_tokens: usize,
-        scope: u64,
+        salt: Option<Arc<str>>,
     ) -> Result<Call, SubmitError> {
         let room = prompts
             .len()
             .saturating_mul(max_tokens + 1)
             .clamp(1, 1 << 30);
         let (sink, parts) = mpsc::channel(room);
+        let scope = salt.as_ref().map_or(0, |salt| xxh3_64(salt.as_bytes()));
         let mut call = Call {
             ids: Vec::with_capacity(prompts.len()),
             replica: Arc::clone(self),
@@ -180,6 +212,7 @@ impl Replica {
                                 max_tokens,
                                 seed,
                                 scope,
+                                salt: salt.clone(),
                             },
                         )?;
                         inner.sinks.insert(id, (choice, sink.clone()));

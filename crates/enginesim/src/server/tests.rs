@@ -41,14 +41,14 @@ async fn send(
     sender.send_request(request).await.unwrap()
 }
 
-async fn text(url: &str, path: &str, body: Option<Value>) -> (u16, String) {
+pub(super) async fn text(url: &str, path: &str, body: Option<Value>) -> (u16, String) {
     let response = send(url, path, body).await;
     let status = response.status().as_u16();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-async fn value(url: &str, path: &str, body: Value) -> Value {
+pub(super) async fn value(url: &str, path: &str, body: Value) -> Value {
     let (status, text) = text(url, path, Some(body)).await;
     assert_eq!(status, 200, "{text}");
     serde_json::from_str(&text).unwrap()
