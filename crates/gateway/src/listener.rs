@@ -27,6 +27,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 /// How an HTTP/2 connection without negotiation begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Fields of a head that hyper reads without an allocation.
+const HTTP1_HEADERS_PLAIN: usize = 100;
 /// Requests at once on one HTTP/2 connection.
 const HTTP2_STREAMS_MAX: u32 = 256;
 /// Bytes of a request body that may be on their way on one HTTP/2 stream.
@@ -286,8 +288,12 @@ async fn serve_http1(
     http.timer(TokioTimer::new())
         .header_read_timeout(config.timeouts.header_read)
         .half_close(config.tolerate_half_close)
-        .max_headers(config.limits.headers_max)
         .pipeline_flush(false);
+    if config.limits.headers_max >= HTTP1_HEADERS_PLAIN {
+        // Room beyond the limit, so that the refusal is ours and says so. Asked for only where it is
+        // needed: with a number of its own hyper allocates the fields anew for each request.
+        http.max_headers(config.limits.headers_max.saturating_mul(2));
+    }
     let heads = Arc::new(HeadWatch::default());
     let client = Arc::new(Client {
         peer,

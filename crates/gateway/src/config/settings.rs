@@ -101,7 +101,7 @@ impl Default for Limits {
         Self {
             body_max_bytes: 64 << 20,
             header_max_bytes: 64 << 10,
-            headers_max: 128,
+            headers_max: 64,
             connections_max: 65_536,
             json_depth_max: 128,
         }

@@ -100,6 +100,12 @@ async fn heads_and_nesting_are_bounded() {
     let huge = "x".repeat(80 << 10);
     let sent = request("POST", PATH, &[("x-huge", &huge)], CHAT);
     assert_eq!(client(&running).await.exchange(&sent).await.status(), 431);
+    let names: Vec<String> = (0..80).map(|n| format!("x-{n}")).collect();
+    let many: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    let sent = request("POST", PATH, &many, CHAT);
+    let refused = client(&running).await.exchange(&sent).await;
+    assert_eq!(refused.status(), 431);
+    assert_eq!(refused.json()["error"]["code"], "headers-too-large");
     let deep = format!(
         "{{\"model\":\"m\",\"x\":{}{}}}",
         "[".repeat(5_000),
