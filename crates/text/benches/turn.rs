@@ -10,8 +10,8 @@
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use maitred_text::model::in_tokens;
-use maitred_text::template::{Dialect, WallTime};
-use maitred_text::{Context, ModelFiles, TextLimits, TextModel, identify};
+use maitred_text::template::WallTime;
+use maitred_text::{Context, ModelFiles, TextModel, TextOptions, identify};
 use maitred_wire::{Endpoint, RequestHead, head};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -40,7 +40,7 @@ fn load(name: &str) -> TextModel {
         tokenizer: Some(tokenizer),
         ..ModelFiles::default()
     };
-    TextModel::load(&files, Dialect::Vllm, TextLimits::default()).unwrap()
+    TextModel::load(&files, TextOptions::default()).unwrap()
 }
 
 /// Texts of web pages, code and answers, no two alike.

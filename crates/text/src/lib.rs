@@ -17,7 +17,7 @@ pub mod tokenizer;
 pub use identify::{Context, Identified, identify};
 pub use keys::{model_key, response_key};
 #[cfg(feature = "tokens")]
-pub use model::{Fallback, ModelFiles, TextLimits, TextModel};
+pub use model::{Fallback, ModelFiles, TextLimits, TextModel, TextOptions};
 pub use scope::{Scope, scope};
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ pub use files::{LoadError, ModelFiles};
 
 use crate::identify::{Context, Identified, LEADING_BYTES};
 use crate::keys::{mix, seeds};
-use crate::template::{Dialect, RenderError, Templates, WallTime};
+use crate::template::{ContentShape, Dialect, RenderError, Templates, WallTime};
 use crate::tokenizer::{Plan, Tokenizer, TokenizerError, WholeReason};
 use counts::Counters;
 use maitred_core::ids::SessionKey;
@@ -36,6 +36,19 @@ impl Default for TextLimits {
             fuel: 20_000_000,
         }
     }
+}
+
+/// How one pool's engines read requests, and what that may cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextOptions {
+    /// Whose reading of a request is followed.
+    pub dialect: Dialect,
+    /// The form of content that templates get, where the engines were told so (vLLM's
+    /// `--chat-template-content-format`); None finds it out as they do. vLLM reads the template's
+    /// syntax, which misses some loops over parts (Kimi K2); here both forms are tried.
+    pub content: Option<ContentShape>,
+    /// Bounds.
+    pub limits: TextLimits,
 }
 
 /// Why a request stays on byte identity.
@@ -103,14 +116,10 @@ impl TextModel {
     ///
     /// # Errors
     /// A file is missing or cannot be used.
-    pub fn load(
-        files: &ModelFiles,
-        dialect: Dialect,
-        limits: TextLimits,
-    ) -> Result<Self, LoadError> {
+    pub fn load(files: &ModelFiles, options: TextOptions) -> Result<Self, LoadError> {
         let texts = files.read()?;
         let json = texts.tokenizer.ok_or(LoadError::NoTokenizer)?;
-        Self::from_texts(&texts.templates, &texts.special, &json, dialect, limits)
+        Self::from_texts(&texts.templates, &texts.special, &json, options)
     }
 
     /// As [`Self::load`], from what the files hold: templates by name, the model's own tokens by
@@ -122,11 +131,16 @@ impl TextModel {
         templates: &[(String, String)],
         special: &[(String, String)],
         tokenizer: &[u8],
-        dialect: Dialect,
-        limits: TextLimits,
+        options: TextOptions,
     ) -> Result<Self, LoadError> {
-        let compiled = Templates::compile(templates, special, dialect, limits.fuel)
+        let TextOptions {
+            dialect, limits, ..
+        } = options;
+        let mut compiled = Templates::compile(templates, special, dialect, limits.fuel)
             .map_err(|(name, what)| LoadError::Template { name, what })?;
+        if let Some(shape) = options.content {
+            compiled.set_shape(shape);
+        }
         let mut digest = xxh3_64_with_seed(tokenizer, seeds::TEXT);
         for (name, text) in templates.iter().chain(special) {
             digest = xxh3_64_with_seed(name.as_bytes(), digest);

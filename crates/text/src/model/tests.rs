@@ -16,7 +16,7 @@ fn load(config: &Value, more: &[(&str, &str)]) -> Result<TextModel, LoadError> {
         write(path.join(name), text).unwrap();
     }
     let files = ModelFiles::in_directory(path);
-    TextModel::load(&files, Dialect::Vllm, TextLimits::default())
+    TextModel::load(&files, TextOptions::default())
 }
 
 fn render(model: &TextModel, body: &str) -> String {
@@ -94,12 +94,10 @@ fn faults_of_files_are_named() {
         chat_template: Some("no/such.jinja".into()),
         ..ModelFiles::default()
     };
-    let limits = TextLimits::default();
-    let missing = TextModel::load(&files, Dialect::Vllm, limits)
-        .err()
-        .unwrap();
+    let options = TextOptions::default();
+    let missing = TextModel::load(&files, options).err().unwrap();
     assert!(missing.to_string().contains("no/such.jinja"), "{missing}");
-    let nothing = TextModel::load(&ModelFiles::default(), Dialect::Vllm, limits);
+    let nothing = TextModel::load(&ModelFiles::default(), options);
     assert!(matches!(nothing.err().unwrap(), LoadError::NoTokenizer));
 }
 
@@ -155,14 +153,17 @@ fn chains_are_those_of_the_clients_own_ids() {
 
 #[test]
 fn texts_beyond_the_bound_are_refused() {
-    let limits = TextLimits {
-        text_bytes_max: 3,
-        ..TextLimits::default()
+    let options = TextOptions {
+        content: Some(ContentShape::String),
+        limits: TextLimits {
+            text_bytes_max: 3,
+            ..TextLimits::default()
+        },
+        ..TextOptions::default()
     };
     let sources = [("default".to_owned(), "{{ messages[0].content }}".to_owned())];
     let json = small().to_string();
-    let model =
-        TextModel::from_texts(&sources, &[], json.as_bytes(), Dialect::Vllm, limits).unwrap();
+    let model = TextModel::from_texts(&sources, &[], json.as_bytes(), options).unwrap();
     let long = r#"{"messages":[{"role":"user","content":"long"}]}"#;
     for (body, fits) in [(HI, true), (long, false)] {
         let head = head::parse(Endpoint::Chat, body.as_bytes(), 64).unwrap();

@@ -121,7 +121,7 @@ impl Reading {
             }
         }
         if role == "assistant" {
-            set_calls(&mut fields, message)?;
+            set_calls(&mut fields, message, self.dialect)?;
         }
         if role == "developer" {
             let tools = message.get("tools").map(|t| value(&t)).transpose()?;
@@ -139,7 +139,7 @@ impl Reading {
             self.content(message, " ", false, false)?,
         );
         if role(&fields) == "assistant" {
-            set_calls(&mut fields, message)?;
+            set_calls(&mut fields, message, self.dialect)?;
         }
         Ok(fields)
     }
@@ -267,7 +267,11 @@ fn has_media(message: &Wire<'_, '_>) -> bool {
 
 /// Tool calls with their arguments as objects, as the documents of Transformers ask for. No calls
 /// are no field.
-fn set_calls(fields: &mut Fields, message: &Wire<'_, '_>) -> Result<(), RenderError> {
+fn set_calls(
+    fields: &mut Fields,
+    message: &Wire<'_, '_>,
+    dialect: Dialect,
+) -> Result<(), RenderError> {
     let field = RenderError::Field("messages.tool_calls");
     let Some(calls) = message.get("tool_calls").filter(|c| !c.is_null()) else {
         return Ok(());
@@ -277,12 +281,18 @@ fn set_calls(fields: &mut Fields, message: &Wire<'_, '_>) -> Result<(), RenderEr
     }
     let mut read = Vec::new();
     for call in calls.elements() {
-        let mut entries = all_fields(&call)?;
         let function = call.get("function").filter(|f| f.is_object());
         let function = function.ok_or_else(|| field.clone())?;
+        let arguments = arguments_of(function.get("arguments"))?;
         let mut inner = all_fields(&function)?;
-        let arguments = function.get("arguments");
-        set(&mut inner, "arguments", arguments_of(arguments)?);
+        let mut entries = all_fields(&call)?;
+        if dialect == Dialect::Vllm {
+            // The fields of its type, in that type's order.
+            set(&mut inner, "arguments", Value::from(()));
+            inner = in_order(inner, &["arguments", "name"]);
+            entries = in_order(entries, &["id", "function", "type"]);
+        }
+        set(&mut inner, "arguments", arguments);
         set(&mut entries, "function", map(inner));
         read.push(map(entries));
     }
@@ -291,6 +301,13 @@ fn set_calls(fields: &mut Fields, message: &Wire<'_, '_>) -> Result<(), RenderEr
         fields.push(("tool_calls".to_owned(), Value::from(read)));
     }
     Ok(())
+}
+
+/// The named fields, in that order.
+fn in_order(mut fields: Fields, names: &[&str]) -> Fields {
+    fields.retain(|(name, _)| names.contains(&name.as_str()));
+    fields.sort_by_key(|(name, _)| names.iter().position(|known| known == name));
+    fields
 }
 
 /// Arguments as an object; an empty one for what is none.

@@ -145,6 +145,13 @@ impl Templates {
         Some(self.choose(tools)?.1.shape)
     }
 
+    /// Gives all templates contents in one form.
+    pub fn set_shape(&mut self, shape: ContentShape) {
+        for template in self.known.values_mut() {
+            template.shape = shape;
+        }
+    }
+
     /// Finds out which form of content the template wants: parts where it renders parts without
     /// printing them as they are, else strings.
     fn probe(&self, name: &str) -> ContentShape {

@@ -199,7 +199,7 @@ fn as_vllm_arguments_are_objects_and_tools_have_its_fields() {
     assert_eq!(
         render(&compile_as(source, Dialect::Vllm), body).unwrap(),
         concat!(
-            r#"[{"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"b": 1, "a": 2.5}}}]}, "#,
+            r#"[{"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"arguments": {"b": 1, "a": 2.5}, "name": "f"}, "type": "function"}]}, "#,
             r#"{"role": "tool", "content": "x\ny", "tool_call_id": "1"}, "#,
             r#"{"role": "assistant", "content": "", "reasoning": "r", "reasoning_content": "r"}]"#,
             r#"[{"type": "function", "function": {"name": "f", "description": null, "parameters": {"z": 1}}}]"#,

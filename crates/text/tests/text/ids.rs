@@ -2,8 +2,8 @@
 //! public texts; and a model's way from a request to its chain.
 
 use crate::data;
-use maitred_text::template::{Dialect, WallTime};
-use maitred_text::{Context, ModelFiles, TextLimits, TextModel, identify};
+use maitred_text::template::WallTime;
+use maitred_text::{Context, ModelFiles, TextModel, TextOptions, identify};
 use maitred_wire::{Endpoint, head};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -25,8 +25,7 @@ fn load(name: &str) -> Option<TextModel> {
         tokenizer: Some(tokenizer),
         ..ModelFiles::default()
     };
-    let limits = TextLimits::default();
-    Some(TextModel::load(&files, Dialect::Vllm, limits).unwrap())
+    Some(TextModel::load(&files, TextOptions::default()).unwrap())
 }
 
 /// The models, loaded once for all tests of a process.
