@@ -15,6 +15,9 @@ use maitred_core::time::Nanos;
 use maitred_core::{Arrival, Effect, Input, Scheduler};
 use std::hint::black_box;
 
+#[path = "decision/observed.rs"]
+mod observed;
+
 const BLOCK_BYTES: usize = 64;
 
 /// The chain of `blocks` blocks that begins with `opening` shared blocks and is else `prompt`'s own.
@@ -290,5 +293,15 @@ fn decisions(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, sizes, chains, look_ups, insertions, decisions);
+criterion_group!(
+    benches,
+    sizes,
+    chains,
+    look_ups,
+    insertions,
+    decisions,
+    observed::sizes,
+    observed::look_ups,
+    observed::updates
+);
 criterion_main!(benches);

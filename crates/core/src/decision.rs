@@ -2,7 +2,7 @@
 
 use crate::ids::{AttemptId, WorkerId};
 use crate::limits::DECISION_CANDIDATES_MAX;
-use crate::request::{Identity, KeySource};
+use crate::request::{Identity, KeySource, Usage};
 use crate::time::Nanos;
 use core::time::Duration;
 use smallvec::SmallVec;
@@ -99,6 +99,54 @@ pub struct Scored {
     pub seat: bool,
 }
 
+/// What a prediction of cached tokens rests on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PredictionSource {
+    /// Nothing of the prompt is believed to be there.
+    #[default]
+    None,
+    /// Our own dispatches.
+    Predicted,
+    /// The worker's own events.
+    Observed,
+}
+
+impl PredictionSource {
+    /// All of them, for bounded metric labels.
+    pub const ALL: [Self; 3] = [Self::None, Self::Predicted, Self::Observed];
+
+    /// The name used in records and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Predicted => "predicted",
+            Self::Observed => "observed",
+        }
+    }
+}
+
+/// What was believed of the chosen worker, in leading blocks of the prompt's chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Belief {
+    /// What was gone by: the larger of observed and (where it still counts) predicted.
+    pub blocks: u32,
+    /// What it rests on.
+    pub source: PredictionSource,
+    /// By our own dispatches, whether it counts or not.
+    pub predicted: u32,
+    /// By the worker's events, in whatever tier.
+    pub observed: u32,
+    /// Of `observed`, leading blocks in device memory.
+    pub device: u32,
+    /// Of `observed`, leading blocks in device or host memory.
+    pub host: u32,
+    /// The data-parallel rank that holds `observed`; None: the engine names none.
+    pub rank: Option<u32>,
+    /// A rank of the worker lost events: what it holds is not certain.
+    pub uncertain: bool,
+}
+
 /// One decision, complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
@@ -132,8 +180,19 @@ pub struct Decision {
     pub prompt_tokens: u32,
     /// Of them, tokens we believe the worker holds.
     pub predicted_cached_tokens: u32,
+    /// What that rests on.
+    pub belief: Belief,
     /// Age of the worker's own report; None: it never reported.
     pub report_age: Option<Duration>,
     /// The report was older than the pool's bound, or missing: own leases ruled.
     pub stale: bool,
+}
+
+impl Decision {
+    /// Predicted less actual cached tokens; None where the engine does not say.
+    #[must_use]
+    pub fn prediction_error(&self, usage: &Usage) -> Option<i64> {
+        let actual = usage.cached_tokens?;
+        Some(i64::from(self.predicted_cached_tokens) - i64::from(actual))
+    }
 }

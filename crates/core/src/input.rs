@@ -4,6 +4,7 @@ use crate::decision::Decision;
 use crate::ids::{AttemptId, RequestId, ResponseKey, WorkerId};
 use crate::place::PolicyConfig;
 use crate::pool::{FleetChange, Report};
+use crate::prefix::{KvBatch, KvState};
 use crate::request::{Arrival, Failure, Refusal, RetryAfter, Usage};
 use crate::time::Nanos;
 use alloc::boxed::Box;
@@ -53,6 +54,28 @@ pub enum Input {
         worker: WorkerId,
         /// What.
         report: Report,
+    },
+    /// What a worker says of its cache, in the order in which it happened. At most
+    /// `KV_BLOCKS_AT_ONCE` blocks: a larger batch goes through [`KvBatch::split`] and comes in
+    /// parts, so that decisions are made between them. Of a batch that is larger all the same
+    /// nothing is taken, and the rank is uncertain.
+    KvEvents {
+        /// Of whom.
+        worker: WorkerId,
+        /// Which data-parallel rank of it; None (not the same as 0): the engine names none.
+        rank: Option<u32>,
+        /// What happened.
+        batch: Box<KvBatch>,
+    },
+    /// How a rank's events come; a rank whose first events came without a word is live. After [`Effect::Epoch`] the caller reads its events again from the
+    /// start of its buffer, where the engine has one: what was known is forgotten.
+    KvState {
+        /// Of whom.
+        worker: WorkerId,
+        /// Which rank of it.
+        rank: Option<u32>,
+        /// Live, with a gap, or begun anew.
+        state: KvState,
     },
     /// Workers come, go, drain.
     Fleet(FleetChange),

@@ -16,3 +16,13 @@ pub const SESSIONS_MAX: usize = 65_536;
 pub const RESPONSES_MAX: usize = 65_536;
 /// Bytes of predicted residency, per pool, before the oldest is dropped.
 pub const INDEX_BYTES_MAX: usize = 32 << 20;
+/// Ranks of all workers of a pool that send KV events.
+pub const OWNERS_MAX: usize = 16_384;
+/// Bytes of observed residency, per pool; what does not fit is not known, and counted.
+pub const OBSERVED_BYTES_MAX: usize = 256 << 20;
+/// Blocks missing in the middle of what a rank said it holds, before all of it is given up.
+pub const GAPS_MAX: usize = 1_024;
+/// Removals remembered for a moment, per pool.
+pub const REMOVED_LATELY_MAX: usize = 65_536;
+/// Engine blocks in one `KvEvents`: see [`KvBatch::split`](crate::prefix::KvBatch::split).
+pub const KV_BLOCKS_AT_ONCE: usize = 4_096;

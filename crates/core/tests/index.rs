@@ -356,3 +356,25 @@ fn arbitrary_numbers_break_nothing() {
     index.insert(u32::MAX, &[1, 2], Nanos(0));
     assert_eq!(index.blocks(u32::MAX), 0);
 }
+
+/// What was not used since is gone; what was used again, with all before it, is not.
+#[test]
+fn what_was_not_used_lately_expires() {
+    let second = |n: u64| Nanos(n * 1_000_000_000);
+    let mut index = Index::new(ROOMY);
+    let trunk = distinct(1, 8);
+    let branch = |n: u64| [trunk.clone(), distinct(n, 4)].concat();
+    index.insert(0, &branch(10), second(1));
+    index.insert(0, &branch(11), second(2));
+    index.insert(1, &branch(10), second(1));
+    index.expire(0, second(1));
+    assert_eq!(index.blocks(0), 16);
+    index.expire(0, second(2));
+    index.check().unwrap();
+    assert_eq!((index.blocks(0), index.blocks(1)), (12, 12));
+    index.insert(0, &trunk[..3], second(9));
+    index.expire(0, second(8));
+    index.check().unwrap();
+    assert_eq!(index.blocks(0), 3);
+    index.expire(7, second(8));
+}

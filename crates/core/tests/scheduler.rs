@@ -4,6 +4,8 @@
 //! where. At the end: everybody ended exactly once and nothing is held.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "scheduler/kv.rs"]
+mod kv;
 #[path = "scheduler/model.rs"]
 mod model;
 #[path = "scheduler/step.rs"]

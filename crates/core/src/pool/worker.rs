@@ -40,6 +40,8 @@ pub(crate) struct Worker {
     pub(crate) drain_deadline: Option<Nanos>,
     /// How often belief in its residency was taken back.
     pub(crate) taken_back: u32,
+    /// Answers in a row that found nothing of what was predicted.
+    pub(crate) cold_answers: u32,
     /// Its entry among the timers.
     pub(crate) timer: Option<Nanos>,
 }
@@ -62,6 +64,7 @@ impl Worker {
             last_cold: Nanos::default(),
             drain_deadline: None,
             taken_back: 0,
+            cold_answers: 0,
             timer: None,
         };
         worker.set_models(spec.models);
@@ -108,6 +111,7 @@ impl Worker {
     pub(crate) fn reborn(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         self.health.reborn();
+        self.cold_answers = 0;
     }
 
     /// The start time it told belongs to a life that is over; the next one told is this life's.

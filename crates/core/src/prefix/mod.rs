@@ -3,7 +3,10 @@
 pub mod chain;
 pub mod index;
 mod matches;
+pub mod observed;
+mod slab;
 
 pub use chain::ChainBuilder;
 pub use index::Index;
 pub use matches::Matches;
+pub use observed::{KvBatch, KvEvent, KvState, Observed, Sightings};

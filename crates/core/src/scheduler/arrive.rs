@@ -177,7 +177,8 @@ impl Scheduler {
             request: request.guest.request,
             number: request.attempts,
         };
-        let decision = self.explain(&request, id, pick, &chosen, now);
+        let belief = self.belief_of(chosen.worker, &request, now);
+        let decision = self.explain(&request, id, pick, &chosen, belief, now);
         let (prefill, resident) = self.lease_tokens(&request, chosen.matched_tokens);
         let Some(worker) = self.fleet.get_mut(chosen.worker) else {
             debug_assert!(false, "candidates are workers");
@@ -193,14 +194,13 @@ impl Scheduler {
             id,
             lease,
             dispatched: now,
-            matched_blocks: chosen.matched_blocks,
+            belief,
             accepted: false,
             first_token: false,
             aborted: false,
             taken_back: worker.taken_back,
         });
-        self.index
-            .insert(chosen.worker.slot, &request.guest.chain, now);
+        self.predict(chosen.worker, &request.guest.chain, belief, now);
         self.requests.insert(id.request, request);
         effects.push(Effect::Dispatch(decision));
     }

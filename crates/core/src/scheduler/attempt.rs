@@ -40,6 +40,7 @@ impl Scheduler {
         self.accept(&request, &mut attempt, now, effects);
         attempt.first_token = true;
         let worker = attempt.lease.worker;
+        self.prediction_begins(worker, &request.guest.chain, attempt.taken_back, now);
         if let Some(worker) = self.fleet.get_mut(worker) {
             worker.ledger.first_token(&mut attempt.lease);
             worker.health.first_token(id);
@@ -64,6 +65,10 @@ impl Scheduler {
         };
         if served {
             self.accept(&request, &mut attempt, now, effects);
+            if !attempt.first_token {
+                let chain = &request.guest.chain;
+                self.prediction_begins(attempt.lease.worker, chain, attempt.taken_back, now);
+            }
             self.learn(&request, &attempt, usage, now);
             if let Some(key) = request.guest.session {
                 self.homes.touch(key, attempt.lease.worker, now);
@@ -205,7 +210,7 @@ impl Scheduler {
     /// The worker did not take it after all: it holds what it held before.
     fn take_back(&mut self, request: &Request, attempt: &Attempt) {
         let chain = &request.guest.chain;
-        let keep = attempt.matched_blocks as usize;
+        let keep = attempt.belief.predicted as usize;
         if keep >= chain.len() {
             return;
         }
@@ -251,7 +256,8 @@ impl Scheduler {
         let prompt = usage.prompt_tokens.unwrap_or(request.prompt_tokens);
         let block_bytes = self.config.block_bytes;
         let known = leading_blocks(guest, prompt, cached, block_bytes);
-        let predicted = attempt.matched_blocks;
+        let predicted = attempt.belief.blocks;
+        self.count_cold(attempt, cached);
         if known < predicted.div_ceil(2)
             && predicted - known > BLOCKS_OFF
             && let Some(worker) = self.fleet.get_mut(attempt.lease.worker)

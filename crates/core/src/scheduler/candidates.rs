@@ -2,13 +2,13 @@
 
 use super::request::{Hold, Request};
 use super::{LostResponse, Scheduler};
-use crate::decision::Reason;
+use crate::decision::{Belief, PredictionSource, Reason};
 use crate::ids::WorkerId;
 use crate::limits::LINE_SCAN_MAX;
 use crate::place::{Answer, Candidate, Question};
 use crate::pool::ratio::leading_tokens;
 use crate::pool::worker::Worker;
-use crate::prefix::Matches;
+use crate::prefix::{Matches, Sightings};
 use crate::time::Nanos;
 use alloc::vec::Vec;
 
@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 #[derive(Default)]
 pub(super) struct Scratch {
     pub(super) matches: Matches,
+    pub(super) sightings: Sightings,
     /// Everyone who could take the request, and the policy's scores.
     pub(super) candidates: Vec<Candidate>,
     pub(super) scores: Vec<f64>,
@@ -202,8 +203,7 @@ impl Scheduler {
     /// last worker is never removed by probes alone.
     fn gather(&mut self, request: &Request, only: Option<WorkerId>, now: Nanos) {
         let mut scratch = core::mem::take(&mut self.scratch);
-        self.index
-            .matches(&request.guest.chain, &mut scratch.matches);
+        self.look_up(request, &mut scratch, now);
         scratch.candidates.clear();
         let kept = self.kept_free(request, now);
         let tiers: [fn(&Worker, Nanos) -> bool; 2] = [
@@ -214,8 +214,8 @@ impl Scheduler {
             for worker in self.fleet.iter() {
                 let asked = only.is_none_or(|id| id == worker.id);
                 if asked && takes(worker, now) && could_take(worker, request) {
-                    let blocks = scratch.matches.blocks(worker.id.slot);
-                    let mut candidate = self.candidate(worker, request, blocks, now);
+                    let belief = self.belief(worker, request, &scratch, now);
+                    let mut candidate = self.candidate(worker, request, belief, now);
                     candidate.seat &= kept != Some(worker.id);
                     scratch.candidates.push(candidate);
                 }
@@ -251,15 +251,22 @@ impl Scheduler {
         &self,
         worker: &Worker,
         request: &Request,
-        matched_blocks: u32,
+        belief: Belief,
         now: Nanos,
     ) -> Candidate {
-        let matched_tokens = leading_tokens(
-            &request.guest,
-            request.prompt_tokens,
-            matched_blocks,
-            self.config.block_bytes,
-        );
+        let matched_tokens = match belief.source {
+            // Exactly these blocks, where the rest is by the share of the prompt.
+            PredictionSource::Observed => {
+                let tokens = belief.blocks.saturating_mul(self.config.token_block);
+                tokens.min(request.prompt_tokens)
+            }
+            _ => leading_tokens(
+                &request.guest,
+                request.prompt_tokens,
+                belief.blocks,
+                self.config.block_bytes,
+            ),
+        };
         let word = worker.fresh(now, self.config.stale_after);
         let others = word.map_or(0, |word| word.others);
         let kv_usage = word.and_then(|word| word.gauges.kv_usage).unwrap_or(0.0);
@@ -273,7 +280,7 @@ impl Scheduler {
             kv_usage: kv_usage as f32,
             seat: !worker.health.saturated(now)
                 && worker.ledger.fits(&worker.seats, prefill_tokens),
-            matched_blocks,
+            matched_blocks: belief.blocks,
             matched_tokens,
             sessions: self.homes.sessions(worker.id.slot),
             last_cold: worker.last_cold,

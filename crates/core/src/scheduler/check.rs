@@ -13,6 +13,8 @@ impl Scheduler {
         self.check_line()?;
         self.check_timers()?;
         self.index.check()?;
+        self.observed.check()?;
+        self.check_flows()?;
         if !self.homes.consistent() || !self.openings.consistent() {
             return Err("homes: counts, list and map disagree".into());
         }

@@ -1,6 +1,6 @@
 //! A pool's settings: each default stands here and nowhere else.
 
-use crate::limits::{ATTEMPTS_MAX, INDEX_BYTES_MAX, SESSIONS_MAX};
+use crate::limits::{ATTEMPTS_MAX, INDEX_BYTES_MAX, OBSERVED_BYTES_MAX, SESSIONS_MAX};
 use crate::place::PolicyConfig;
 use core::time::Duration;
 
@@ -55,6 +55,16 @@ pub struct PoolConfig {
     pub index_bytes_max: usize,
     /// Bytes of rendering in one block of the chain (byte identity).
     pub block_bytes: u32,
+    /// Tokens in one block of the chain (token identity), whatever the engines' blocks have.
+    pub token_block: u32,
+    /// Bytes of observed residency (KV events).
+    pub observed_bytes_max: usize,
+    /// How long a dispatch predicts residency on a worker whose events flow: until they say so
+    /// themselves.
+    pub predicted_life: Duration,
+    /// Answers in a row that found nothing of what was predicted, after which the worker's cache
+    /// is taken to be off until an answer finds something; at least 1.
+    pub not_caching_after: u32,
     /// The worker's own word is stale when older.
     pub stale_after: Duration,
     /// KV tokens assumed where neither configuration nor the engine tells.
@@ -82,6 +92,10 @@ impl Default for PoolConfig {
             sessions_max: SESSIONS_MAX,
             index_bytes_max: INDEX_BYTES_MAX,
             block_bytes: 64,
+            token_block: 16,
+            observed_bytes_max: OBSERVED_BYTES_MAX,
+            predicted_life: Duration::from_secs(3),
+            not_caching_after: 8,
             stale_after: Duration::from_secs(5),
             kv_tokens: 262_144,
             output_tokens: 256,
@@ -139,6 +153,16 @@ impl PoolConfig {
             (16..=4_096).contains(&self.block_bytes),
             "block_bytes",
             "16 to 4096",
+        )?;
+        rule(
+            (1..=4_096).contains(&self.token_block),
+            "token_block",
+            "1 to 4096",
+        )?;
+        rule(
+            self.not_caching_after >= 1,
+            "not_caching_after",
+            "at least 1",
         )?;
         rule(self.sessions_max >= 1, "sessions_max", "at least 1")?;
         rule(

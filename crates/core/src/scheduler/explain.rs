@@ -3,7 +3,7 @@
 use super::Scheduler;
 use super::candidates::Pick;
 use super::request::Request;
-use crate::decision::{Decision, Reason, Scored};
+use crate::decision::{Belief, Decision, Reason, Scored};
 use crate::ids::AttemptId;
 use crate::limits::DECISION_CANDIDATES_MAX;
 use crate::place::Candidate;
@@ -19,6 +19,7 @@ impl Scheduler {
         attempt: AttemptId,
         pick: Pick,
         chosen: &Candidate,
+        belief: Belief,
         now: Nanos,
     ) -> Box<Decision> {
         let candidates = &self.scratch.candidates;
@@ -40,6 +41,7 @@ impl Scheduler {
             turn: request.guest.turn,
             prompt_tokens: request.prompt_tokens,
             predicted_cached_tokens: chosen.matched_tokens,
+            belief,
             report_age,
             stale: report_age.is_none_or(|age| age > self.config.stale_after),
         })

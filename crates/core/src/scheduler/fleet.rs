@@ -148,6 +148,7 @@ impl Scheduler {
         if self.fleet.remove(id).is_none() {
             return;
         }
+        self.observed.forget(id.slot);
         self.forget(id);
         self.tell_members();
         self.fleet_changed = true;
@@ -161,6 +162,7 @@ impl Scheduler {
             worker.taken_back = worker.taken_back.wrapping_add(1);
         }
         self.index.forget(id.slot);
+        self.observed.restart(id.slot);
         self.homes.forget(id);
         self.openings.forget(id);
     }

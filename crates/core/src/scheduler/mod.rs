@@ -4,6 +4,7 @@
 //! - `attempt`: accepted, first token, finished, failed, cancelled; what they do to lease, belief,
 //!   home and health.
 //! - `fleet`: workers come, go, drain, report; a new life of a cache.
+//! - `residency`: what workers are believed to hold, by their own word and by ours.
 //! - `wake`: what happens because time passed, and the pass over the line.
 //! - `explain`: the decision record. `check`: the invariants.
 
@@ -15,6 +16,7 @@ mod config;
 mod explain;
 mod fleet;
 mod request;
+mod residency;
 mod wake;
 
 #[cfg(test)]
@@ -30,7 +32,8 @@ use crate::place::{Policy, PolicyConfig};
 use crate::pool::fleet::Fleet;
 use crate::pool::ratio::BytesPerToken;
 use crate::pool::{Availability, Gauges, Seats};
-use crate::prefix::Index;
+use crate::prefix::observed::{Flow, KvCounts};
+use crate::prefix::{Index, Observed};
 use crate::rng::Rng;
 use crate::session::homes::Homes;
 use crate::session::responses::Responses;
@@ -60,8 +63,14 @@ pub struct WorkerView {
     pub resident_tokens: u64,
     /// Its limits.
     pub seats: Seats,
-    /// Blocks it is believed to hold.
+    /// Blocks it is believed to hold by our own dispatches.
     pub believed_blocks: u64,
+    /// Blocks (of the engine) that it said it holds, over all ranks.
+    pub observed_blocks: u64,
+    /// How its KV events stand; all zero: it sends none.
+    pub events: Flow,
+    /// Its answers say that it caches nothing: what we predict of it does not count.
+    pub not_caching: bool,
     /// Sessions at home on it.
     pub sessions: u32,
     /// Lives of its cache so far, from 0.
@@ -83,6 +92,9 @@ pub struct Scheduler {
     openings: Homes,
     responses: Responses,
     index: Index,
+    observed: Observed,
+    /// When predictions of workers whose events flow are next looked through.
+    lapse_at: Nanos,
     ratio: BytesPerToken,
     /// The ratio with which the index's capacities were set.
     capacity_ratio: f64,
@@ -117,6 +129,12 @@ impl Scheduler {
             openings: Homes::new(config.sessions_max, config.session_idle),
             responses: Responses::new(RESPONSES_MAX),
             index: Index::new(config.index_bytes_max),
+            observed: Observed::new(
+                config.token_block,
+                config.observed_bytes_max,
+                config.predicted_life,
+            ),
+            lapse_at: Nanos::default(),
             ratio,
             capacity_ratio: ratio.get(),
             scratch: candidates::Scratch::default(),
@@ -166,6 +184,16 @@ impl Scheduler {
             }
             Input::Responded { attempt, response } => self.responded(attempt, response),
             Input::Report { worker, report } => self.report(worker, report, now, effects),
+            Input::KvEvents {
+                worker,
+                rank,
+                batch,
+            } => self.kv_events(worker, rank, *batch, now),
+            Input::KvState {
+                worker,
+                rank,
+                state,
+            } => self.kv_state(worker, rank, state, effects),
             Input::Fleet(change) => self.fleet_change(change, now, effects),
             Input::SetPolicy(policy) => self.set_policy(policy),
             Input::Tick => {}
@@ -199,6 +227,9 @@ impl Scheduler {
             resident_tokens: worker.ledger.resident_tokens,
             seats: worker.seats,
             believed_blocks: self.index.blocks(worker.id.slot),
+            observed_blocks: self.observed.blocks(worker.id.slot),
+            events: self.observed.flow(worker.id.slot),
+            not_caching: self.not_caching(worker),
             sessions: self.homes.sessions(worker.id.slot),
             epoch: worker.epoch,
             gauges: worker.word.map(|word| (word.gauges, now.since(word.at))),
@@ -222,6 +253,18 @@ impl Scheduler {
     #[must_use]
     pub fn index_bytes(&self) -> usize {
         self.index.bytes()
+    }
+
+    /// Bytes that observed residency takes.
+    #[must_use]
+    pub fn observed_bytes(&self) -> usize {
+        self.observed.bytes()
+    }
+
+    /// What came of KV events so far.
+    #[must_use]
+    pub fn kv_counts(&self) -> KvCounts {
+        self.observed.counts()
     }
 
     /// Bytes of rendering per prompt token, as learnt from finished attempts.

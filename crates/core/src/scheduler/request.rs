@@ -1,5 +1,6 @@
 //! A live request: waiting in the line, or sitting on a worker.
 
+use crate::decision::Belief;
 use crate::ids::{AttemptId, WorkerId};
 use crate::pool::ledger::Lease;
 use crate::request::{Arrival, Failure, RetryAfter};
@@ -24,8 +25,8 @@ pub(super) struct Attempt {
     pub(super) id: AttemptId,
     pub(super) lease: Lease,
     pub(super) dispatched: Nanos,
-    /// Blocks the worker was believed to hold before.
-    pub(super) matched_blocks: u32,
+    /// What the worker was believed to hold before.
+    pub(super) belief: Belief,
     pub(super) accepted: bool,
     pub(super) first_token: bool,
     /// The caller was asked to abort it: how it ends says nothing of the worker.

@@ -1,5 +1,6 @@
 //! What must be true of the scheduler, seen from outside.
 
+use crate::kv;
 use crate::step::Step;
 use maitred_core::decision::Decision;
 use maitred_core::ids::{ModelKey, RequestId, ResponseKey, SessionKey, TenantId};
@@ -147,7 +148,8 @@ impl Model {
         | Step::Resume(pick)
         | Step::Seats(pick, _)
         | Step::Models(pick, _)
-        | Step::Report(pick, _)) = *step
+        | Step::Report(pick, _)
+        | Step::Kv(pick, ..)) = *step
         else {
             panic!("{step:?}");
         };
@@ -190,6 +192,7 @@ impl Model {
                 worker: id,
                 report: report(kind),
             },
+            Step::Kv(_, session, from, count, kind) => kv::word(id, session, from, count, kind),
             other => panic!("{other:?}"),
         };
         self.send(input);
@@ -223,7 +226,7 @@ impl Model {
             model: model.map(ModelKey),
             turn: 1 + (blocks / 4) as u32,
             identity: Identity::Bytes,
-            chain: (0..blocks).map(|b| seed * 1_000 + b + 1).collect(),
+            chain: kv::chain(seed, blocks),
             prompt_bytes: blocks * 64 + 30,
             prompt_tokens: None,
             max_tokens: None,

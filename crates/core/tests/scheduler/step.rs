@@ -46,6 +46,8 @@ pub(crate) enum Step {
     Seats(usize, Option<u32>),
     Models(usize, Option<u64>),
     Report(usize, u8),
+    /// A worker's word on its cache: session, first block, blocks, which word.
+    Kv(usize, u64, u64, u64, u8),
     Policy(usize),
     Advance(u64),
 }
@@ -96,6 +98,8 @@ fn worker() -> impl Strategy<Value = Step> {
         1 => (pick(), few()).prop_map(|(w, slots)| Step::Seats(w, slots)),
         1 => (pick(), option::of(0..3_u64)).prop_map(|(w, model)| Step::Models(w, model)),
         6 => (pick(), 0..8_u8).prop_map(|(w, kind)| Step::Report(w, kind)),
+        6 => (pick(), 0..6_u64, prop_oneof![2 => Just(0_u64), 1 => 0..8_u64], 1..8_u64, 0..18_u8)
+            .prop_map(|(w, session, from, count, kind)| Step::Kv(w, session, from, count, kind)),
         1 => pick().prop_map(Step::Policy),
     ]
 }
@@ -128,7 +132,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => pick().prop_map(Step::Cancel),
         1 => (pick(), 0..4_u64).prop_map(|(pick, key)| Step::Responded(pick, key)),
         1 => (0..50_u64, any::<u8>()).prop_map(|(id, kind)| Step::Stray(id, kind)),
-        6 => worker(),
+        8 => worker(),
         4 => (0..3_000_u64).prop_map(Step::Advance),
     ];
     vec(step, 1..160)

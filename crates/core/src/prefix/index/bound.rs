@@ -2,8 +2,8 @@
 
 use super::Index;
 use super::holdings::{HOLDER_BYTES, Holding, Possessions};
-use super::slab::{NONE, Slab};
 use super::tree::{Node, Opening};
+use crate::prefix::slab::{NONE, Slab};
 use crate::request::BlockHash;
 use core::mem::size_of;
 

@@ -2,7 +2,7 @@
 
 use super::Index;
 use super::holdings::Holding;
-use super::slab::NONE;
+use crate::prefix::slab::NONE;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;

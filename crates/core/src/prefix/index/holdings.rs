@@ -5,8 +5,8 @@
 //! at what others hold there).
 
 use super::Index;
-use super::slab::{ALLOCATION_BYTES, NONE};
 use super::tree::Holders;
+use crate::prefix::slab::{ALLOCATION_BYTES, NONE};
 use core::mem::size_of;
 
 /// A worker's part in a node, as the node lists it: what a look-up reads.
@@ -33,6 +33,8 @@ pub(super) struct Holding {
     pub(super) below: u32,
     pub(super) left: u32,
     pub(super) right: u32,
+    /// When it was last used: see `super::tick`.
+    pub(super) used: u32,
 }
 
 impl Default for Holding {
@@ -46,6 +48,7 @@ impl Default for Holding {
             below: NONE,
             left: NONE,
             right: NONE,
+            used: 0,
         }
     }
 }
@@ -127,7 +130,11 @@ impl Index {
     /// than `lower`. The caller lists it in the node.
     pub(super) fn hold_above(&mut self, lower: u32, upper: u32) -> u32 {
         let Holding {
-            slot, newer, above, ..
+            slot,
+            newer,
+            above,
+            used,
+            ..
         } = self.holdings[lower];
         self.unhang(lower);
         let holding = self.holdings.insert(Holding {
@@ -135,6 +142,7 @@ impl Index {
             slot,
             older: lower,
             newer,
+            used,
             ..Holding::default()
         });
         self.hang_below(above, holding);
@@ -169,6 +177,7 @@ impl Index {
                 self.unplace(holding);
                 self.place_newest(holding);
             }
+            self.holdings[holding].used = self.tick;
             holding = above;
         }
     }

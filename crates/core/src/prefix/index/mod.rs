@@ -20,18 +20,22 @@
 mod bound;
 mod check;
 mod holdings;
-mod slab;
 mod tree;
 
 use self::holdings::{Holding, Possessions};
-use self::slab::{NONE, Slab};
 use self::tree::{Node, Opening, equal_blocks};
 use super::Matches;
 use crate::limits::{CHAIN_BLOCKS_MAX, WORKERS_MAX};
+use crate::prefix::slab::{NONE, Slab};
 use crate::request::BlockHash;
 use crate::time::Nanos;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
+
+/// Time in units of 2^20 ns, about a millisecond; it wraps.
+fn tick(now: Nanos) -> u32 {
+    (now.0 >> 20) as u32
+}
 
 /// Who holds what.
 pub struct Index {
@@ -45,6 +49,8 @@ pub struct Index {
     run_bytes: usize,
     holder_bytes: usize,
     bytes_max: usize,
+    /// The time of the last insertion.
+    tick: u32,
     /// Nodes that lost all children but one since the last call, to be joined with it if they can.
     lonely: Vec<u32>,
 }
@@ -62,6 +68,7 @@ impl Index {
             run_bytes: 0,
             holder_bytes: 0,
             bytes_max,
+            tick: 0,
             lonely: Vec::new(),
         }
     }
@@ -100,10 +107,11 @@ impl Index {
     /// Of a chain that is longer than the capacity, `CHAIN_BLOCKS_MAX` or the bound, the beginning
     /// is kept. Slots from `WORKERS_MAX` on are ignored. The order of use is the order of the
     /// calls; `now` does not run backwards between them.
-    pub fn insert(&mut self, slot: u32, chain: &[BlockHash], _now: Nanos) {
+    pub fn insert(&mut self, slot: u32, chain: &[BlockHash], now: Nanos) {
         if !self.admit(slot) {
             return;
         }
+        self.tick = tick(now);
         let capacity = self.workers[slot as usize].capacity;
         let kept = (chain.len())
             .min(CHAIN_BLOCKS_MAX)
@@ -155,6 +163,22 @@ impl Index {
         if self.admit(slot) {
             self.workers[slot as usize].capacity = blocks.unwrap_or(u64::MAX);
             self.evict_beyond_capacity(slot);
+            self.enforce_bound();
+        }
+    }
+
+    /// The worker holds nothing any more of what was not used since `before` (to about a
+    /// millisecond; what was last used more than 25 days earlier may be kept).
+    pub fn expire(&mut self, slot: u32, before: Nanos) {
+        let before = tick(before);
+        let mut dropped = false;
+        while let Some(oldest) = self.oldest(slot)
+            && before.wrapping_sub(self.holdings[oldest].used) as i32 > 0
+        {
+            self.drop_holding(oldest);
+            dropped = true;
+        }
+        if dropped {
             self.enforce_bound();
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Index;
 use super::holdings::Holder;
-use super::slab::{ALLOCATION_BYTES, NONE};
+use crate::prefix::slab::{ALLOCATION_BYTES, NONE};
 use crate::request::BlockHash;
 use alloc::vec::Vec;
 use core::mem::size_of;

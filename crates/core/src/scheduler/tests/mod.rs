@@ -3,6 +3,7 @@
 
 mod belief;
 mod breakdown;
+mod events;
 mod fleet;
 mod line;
 mod seats;

@@ -8,15 +8,15 @@ use core::mem::size_of;
 use core::ops;
 
 /// No place: the end of every list.
-pub(super) const NONE: u32 = u32::MAX;
+pub(in crate::prefix) const NONE: u32 = u32::MAX;
 
 /// Places in one chunk.
 const CHUNK: usize = 128;
 
 /// What one heap allocation costs beside its contents (estimate for common allocators).
-pub(super) const ALLOCATION_BYTES: usize = 16;
+pub(in crate::prefix) const ALLOCATION_BYTES: usize = 16;
 
-pub(super) struct Slab<T> {
+pub(in crate::prefix) struct Slab<T> {
     chunks: Vec<Vec<T>>,
     /// Places that are free again; each holds the default value until reused.
     free: Vec<u32>,
@@ -26,12 +26,12 @@ pub(super) struct Slab<T> {
 
 impl<T: Default> Slab<T> {
     /// Bytes of one place.
-    pub(super) const PLACE_BYTES: usize = size_of::<T>();
+    pub(in crate::prefix) const PLACE_BYTES: usize = size_of::<T>();
     /// Bytes of one chunk, its own cost included.
-    pub(super) const CHUNK_BYTES: usize =
+    pub(in crate::prefix) const CHUNK_BYTES: usize =
         CHUNK * size_of::<T>() + size_of::<Vec<T>>() + ALLOCATION_BYTES;
 
-    pub(super) fn new() -> Self {
+    pub(in crate::prefix) fn new() -> Self {
         Self {
             chunks: Vec::new(),
             free: Vec::new(),
@@ -40,16 +40,16 @@ impl<T: Default> Slab<T> {
     }
 
     /// Values held.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::prefix) fn len(&self) -> usize {
         self.used - self.free.len()
     }
 
     /// Bytes allocated, free places included.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::prefix) fn bytes(&self) -> usize {
         self.chunks.len() * Self::CHUNK_BYTES + self.free.capacity() * size_of::<u32>()
     }
 
-    pub(super) fn insert(&mut self, value: T) -> u32 {
+    pub(in crate::prefix) fn insert(&mut self, value: T) -> u32 {
         if let Some(place) = self.free.pop() {
             self[place] = value;
             return place;
@@ -63,14 +63,14 @@ impl<T: Default> Slab<T> {
         place as u32
     }
 
-    pub(super) fn remove(&mut self, place: u32) -> T {
+    pub(in crate::prefix) fn remove(&mut self, place: u32) -> T {
         self.free.push(place);
         core::mem::take(&mut self[place])
     }
 
     /// Moves all values to the lowest places, in order, and gives the rest of the memory back.
     /// Returns the new place of each old one.
-    pub(super) fn compact(&mut self) -> Vec<u32> {
+    pub(in crate::prefix) fn compact(&mut self) -> Vec<u32> {
         let old = core::mem::replace(self, Self::new());
         let mut moved = alloc::vec![0; old.used];
         for place in old.free {
@@ -86,7 +86,7 @@ impl<T: Default> Slab<T> {
     }
 
     /// All values with their places.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    pub(in crate::prefix) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let mut free = alloc::vec![false; self.used];
         for place in &self.free {
             free[*place as usize] = true;
@@ -98,7 +98,7 @@ impl<T: Default> Slab<T> {
     }
 
     /// All values, those in free places (defaults) included.
-    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(in crate::prefix) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.chunks.iter_mut().flatten()
     }
 }
