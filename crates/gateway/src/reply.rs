@@ -87,7 +87,8 @@ impl Problem {
         problem
     }
 
-    /// An attempt's failure. `status`: what the worker had answered with before it broke off.
+    /// An attempt's failure. `worker`: its name, where clients may see it; `status`: what it had
+    /// answered with before it broke off.
     pub(crate) fn failed(failure: Failure, worker: Option<&str>, status: Option<u16>) -> Self {
         let status_code = match failure {
             Failure::FirstByteTimeout | Failure::IdleTimeout | Failure::TotalTimeout => {
@@ -107,10 +108,10 @@ impl Problem {
             Failure::Saturated => "is full",
             Failure::Protocol => "sent what is no HTTP response",
         };
-        let who = worker.unwrap_or("unknown");
+        let who = worker.map_or("the worker".to_owned(), |name| format!("worker `{name}`"));
         let message = match status {
-            Some(status) => format!("worker `{who}` {what} (its status was {status})"),
-            None => format!("worker `{who}` {what}"),
+            Some(status) => format!("{who} {what} (its status was {status})"),
+            None => format!("{who} {what}"),
         };
         let mut problem = Self::new(status_code, code_of(failure), message);
         if failure == Failure::Saturated {

@@ -32,6 +32,11 @@ static PLACED: HeaderName = HeaderName::from_static("x-maitred-placed");
 static PREDICTED: HeaderName = HeaderName::from_static("x-maitred-predicted-cached-tokens");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-maitred-attempts");
 
+/// The worker's name, where clients may see it: unless it was given one it is an address.
+fn shown<'a>(shard: &Shard, worker: &'a Upstream) -> Option<&'a str> {
+    shard.gateway.config.expose.then_some(worker.name.as_str())
+}
+
 /// What one try came to.
 enum Tried {
     /// The whole answer; its attempt is closed.
@@ -69,7 +74,7 @@ pub(super) async fn attend(
         let upstream = match guest.seat().await {
             Ok(upstream) => upstream,
             Err((refusal, retry_after)) => {
-                let name = worker.as_ref().map(|w| w.name.as_str());
+                let name = worker.as_ref().and_then(|w| shown(shard, w));
                 // A worker's own refusal says more than ours.
                 return last.ok_or_else(|| Problem::refused(refusal, retry_after, name));
             }
@@ -374,7 +379,8 @@ impl Try<'_> {
     }
 
     fn over(&self, failure: Failure, status: Option<u16>) -> Tried {
-        Tried::Over(Problem::failed(failure, Some(&self.upstream.name), status))
+        let name = shown(self.shard, &self.upstream);
+        Tried::Over(Problem::failed(failure, name, status))
     }
 
     /// Says who served it and why, where the configuration wants that seen.
