@@ -47,6 +47,9 @@ impl Flags {
                 "must be a loopback address unless `admin_token` is set in the file",
             ));
         }
+        if config.listen == config.admin && config.listen.port() != 0 {
+            problems.push(problem("--admin", "must be another address than --listen"));
+        }
         if let Some(threads) = self.threads {
             config.threads = threads;
         }
@@ -59,7 +62,10 @@ impl Flags {
                 ("--model", self.model.is_some()),
             ] {
                 if given {
-                    problems.push(problem(flag, "belongs into the file where there is one"));
+                    problems.push(problem(
+                        flag,
+                        "cannot be combined with --config: write it into the file",
+                    ));
                 }
             }
         } else {

@@ -78,6 +78,12 @@ fn read_admin(top: &mut Section<'_>, config: &mut Config, problems: &mut Vec<Pro
     {
         problems.push(field.problem("must be a loopback address unless `admin_token` is set"));
     }
+    if let Some(field) = &admin
+        && config.admin == config.listen
+        && config.admin.port() != 0
+    {
+        problems.push(field.problem("must be another address than `listen`"));
+    }
     config.worker_allow = rules(top, "worker_allow", problems);
 }
 

@@ -373,6 +373,7 @@ impl WorkerUrl {
     /// What is wrong with it.
     pub fn parse(url: &str) -> Result<Self, &'static str> {
         const FORM: &str = "must be a URL of the form http://host:port";
+        const PORT: &str = "must have a port from 1 to 65535";
         let uri: http::Uri = url.trim().parse().map_err(|_| FORM)?;
         match uri.scheme_str() {
             Some("http") => {}
@@ -391,18 +392,24 @@ impl WorkerUrl {
             .and_then(|h| h.strip_suffix(']'))
             .unwrap_or(host);
         let port = match authority.port_u16() {
-            Some(0) => return Err("must have a port from 1 to 65535"),
+            Some(0) => return Err(PORT),
             Some(port) => port,
-            None if authority.port().is_some() => return Err(FORM),
+            // A port that does not fit is no port to the parser; 80 would be another worker.
+            None if authority.as_str().len() > host.len() => return Err(PORT),
             None => 80,
         };
         if bare.is_empty() {
             return Err(FORM);
         }
+        let base_path = uri.path().trim_end_matches('/');
+        // What clients are given as base URL; here every path would get it twice.
+        if base_path.ends_with("/v1") {
+            return Err("must not end in /v1: the paths that clients ask for begin with it");
+        }
         Ok(Self {
             host: bare.to_ascii_lowercase(),
             port,
-            base_path: uri.path().trim_end_matches('/').to_owned(),
+            base_path: base_path.to_owned(),
         })
     }
 

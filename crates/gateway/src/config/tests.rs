@@ -215,6 +215,24 @@ const CASES: &[(&str, u32, &str, &str)] = &[
         "http://",
     ),
     (
+        "pools:\n  - workers:\n    - http://h:99999",
+        3,
+        "pools[0].workers[0]",
+        "1 to 65535",
+    ),
+    (
+        "pools:\n  - workers:\n    - http://h:1/v1/",
+        3,
+        "pools[0].workers[0]",
+        "must not end in /v1",
+    ),
+    (
+        "listen: 127.0.0.1:80\nadmin: 127.0.0.1:80\npools: [{}]",
+        2,
+        "admin",
+        "another address",
+    ),
+    (
         "pools:\n  - workers:\n    - http://h:1\n    - http://h:1",
         4,
         "pools[0].workers[1]",
@@ -418,6 +436,6 @@ fn wrong_flags_are_named() {
     let problems: Vec<Problem> = flags.apply(Some(file)).expect_err("bad");
     assert_eq!(
         problems[0].to_string(),
-        "--model: belongs into the file where there is one"
+        "--model: cannot be combined with --config: write it into the file"
     );
 }

@@ -211,12 +211,12 @@ impl Watch {
     fn said(&self, words: &str, report: Report) -> Report {
         let mut state = self.state.lock();
         if state.seen.probe.as_deref() != Some(words) {
-            tracing::info!(
-                pool = %self.pool.name,
-                worker = %self.settings.name,
-                probe = words,
-                "worker probed"
-            );
+            let (pool, worker) = (&self.pool.name, &self.settings.name);
+            if matches!(report, Report::Dead { .. }) {
+                tracing::warn!(%pool, %worker, probe = words, "worker does not answer as it should");
+            } else {
+                tracing::info!(%pool, %worker, probe = words, "worker probed");
+            }
             state.seen.probe = Some(words.to_owned());
         }
         report
@@ -252,7 +252,17 @@ impl Watch {
             }
             // Many engines have none (or none switched on); that is no failure.
             Ok(answer) if matches!(answer.status, 404 | 405 | 501) => {
-                self.state.lock().seen.scrape_error = Some("it has no metrics".to_owned());
+                let seen =
+                    Some("it has no metrics (llama-server: start it with --metrics)".to_owned());
+                let mut state = self.state.lock();
+                if state.seen.scrape_error != seen {
+                    state.seen.scrape_error = seen;
+                    tracing::info!(
+                        pool = %self.pool.name,
+                        worker = %self.settings.name,
+                        "worker exports no metrics: its load is what this gateway sent it"
+                    );
+                }
                 return NO_METRICS_WAIT;
             }
             Ok(answer) => Some(format!("{path}: status {}", answer.status)),
@@ -298,9 +308,27 @@ impl Watch {
 
     /// The worker's own list counts where the configuration gives none.
     fn listed(&self, models: Vec<String>) {
-        self.state.lock().models_known = true;
+        let known = std::mem::replace(&mut self.state.lock().models_known, true);
+        if !known {
+            self.compare(&models);
+        }
         if self.settings.models.is_empty() {
             self.pool.listed_by(self.id, models);
+        }
+    }
+
+    /// Says so where the worker lists other models than the one it will be asked for: it will refuse every request.
+    fn compare(&self, models: &[String]) {
+        let pool = &self.pool.settings;
+        let asked = pool.upstream_model.as_ref().or(pool.model.as_ref());
+        if let Some(asked) = asked.filter(|asked| !models.contains(asked)) {
+            tracing::warn!(
+                pool = %self.pool.name,
+                worker = %self.settings.name,
+                model = %asked,
+                lists = %models.join(", "),
+                "worker does not list the pool's model; `upstream_model` sets what it is called there"
+            );
         }
     }
 
