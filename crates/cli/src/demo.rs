@@ -175,7 +175,9 @@ fn farewell(gateway: &maitred_gateway::Running) -> String {
     format!(
         "\nStill serving, until Ctrl-C:\n  clients    http://{data}/v1\n  operators  http://{admin}\n\n  \
          curl -N http://{data}/v1/chat/completions -H 'content-type: application/json' \\\n    \
-         -d '{{\"model\": \"{MODEL}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Good evening\"}}], \"stream\": true}}'"
+         -d '{{\"model\": \"{MODEL}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Good evening\"}}], \"stream\": true}}'\n  \
+         curl http://{admin}/workers\n  \
+         curl http://{admin}/explain/REQUEST_ID    # x-request-id of an answer (curl -i shows it)"
     )
 }
 

@@ -24,8 +24,8 @@ pub(crate) struct Args {
     /// The admin token.
     #[arg(long, env = "MAITRED_ADMIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Record files, or directories of them, to look in instead.
-    #[arg(long, value_name = "PATH", num_args = 1..)]
+    /// A record file, or a directory of them, to look in instead; once for each.
+    #[arg(long, value_name = "PATH")]
     records: Vec<PathBuf>,
     /// Print the records as JSON too.
     #[arg(long)]

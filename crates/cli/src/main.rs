@@ -15,7 +15,11 @@ use clap::{Parser, Subcommand};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Debug, Parser)]
-#[command(name = "maitred", version, about)]
+#[command(
+    name = "maitred",
+    version,
+    about = "The maître d' of a room of LLM replicas: a gateway that seats each request where its cache is warm"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -9,23 +9,24 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// Serve clients from workers: the gateway.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Configuration file; flags override it.
+    /// Configuration file; --listen, --admin, --policy, --records and --threads override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where clients connect; 127.0.0.1:8080 where nothing else is said.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Where operators connect; 127.0.0.1:8081 where nothing else is said.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     admin: Option<SocketAddr>,
-    /// A worker's base URL; once for each worker.
+    /// A worker's URL, such as http://10.0.0.1:8000 (without /v1); once for each worker.
     #[arg(long = "worker", value_name = "URL")]
     workers: Vec<String>,
-    /// Placement policy.
+    /// Placement policy of every pool: session where nothing else is said.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// The model that the workers serve; without it, whatever they list.
@@ -109,7 +110,17 @@ fn all(problems: &[Problem], show: impl Fn(&Problem) -> String) -> String {
     lines.join("\n")
 }
 
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse()
+        .map_err(|_| "must be an IP address with a port, such as 127.0.0.1:8080")
+}
+
 fn log(args: &Args) -> Result<(), String> {
+    if let Some(word) = args.log.split(',').find(|word| !is_directive(word.trim())) {
+        return Err(format!(
+            "--log: `{word}` is neither a level (off, error, warn, info, debug, trace) nor TARGET=LEVEL"
+        ));
+    }
     let filter = EnvFilter::try_new(&args.log).map_err(|error| format!("--log: {error}"))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -121,6 +132,11 @@ fn log(args: &Args) -> Result<(), String> {
         builder.try_init()
     };
     set.map_err(|error| format!("--log: {error}"))
+}
+
+/// A misspelt level would be taken for a target, and nothing would be logged.
+fn is_directive(word: &str) -> bool {
+    word.contains(['=', '[', ']', '{', '}']) || word.parse::<LevelFilter>().is_ok()
 }
 
 async fn serve(config: Config) -> Result<(), String> {
@@ -180,6 +196,9 @@ fn greet_pool(text: &mut String, pool: &PoolSettings) {
         pool.core.policy.name(),
         pool.workers.len()
     );
+    if pool.workers.is_empty() {
+        text.push_str("  requests wait until there is a worker: --worker URL, `workers` in the file, or POST /workers\n");
+    }
     for worker in &pool.workers {
         let _ = writeln!(text, "  {} at {}", worker.name, worker.url);
     }
