@@ -57,6 +57,28 @@ fn render(templates: &Templates, cases: &Value, case: &str) -> Result<String, Re
     rendered.map(|r| r.text)
 }
 
+/// Every case under every template that renders it; none without the templates.
+pub(crate) fn all() -> Vec<String> {
+    let Some(root) = data("templates") else {
+        return Vec::new();
+    };
+    let cases: Value = serde_json::from_str(CASES).unwrap();
+    let special = special(&cases);
+    let mut texts = Vec::new();
+    for (name, expected) in expected() {
+        let source = std::fs::read_to_string(root.join(name)).unwrap();
+        let sources = [("default".to_owned(), source)];
+        let dialect = Dialect::Transformers;
+        if let Ok(templates) = Templates::compile(&sources, &special, dialect, 10_000_000) {
+            let rendered = expected
+                .iter()
+                .map(|(case, _)| render(&templates, &cases, case));
+            texts.extend(rendered.flatten());
+        }
+    }
+    texts
+}
+
 #[test]
 fn templates_render_as_under_jinja2() {
     let Some(root) = data("templates") else {
