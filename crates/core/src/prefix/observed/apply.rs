@@ -11,21 +11,29 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 impl Observed {
     pub(super) fn stored(&mut self, id: u32, stored: Stored) {
-        let mut open = alloc::vec![stored];
-        while let Some(stored) = open.pop() {
-            if !stored.fits() {
-                self.counts.malformed += 1;
-                continue;
-            }
-            let Some(start) = self.start(id, &stored) else {
-                self.park(id, stored);
-                continue;
-            };
-            self.extend(id, start, &stored);
-            if !self.parking.is_empty() {
-                for hash in &stored.hashes {
-                    open.extend(self.parking.claim(id, *hash));
-                }
+        // Claimed orphans, mostly none.
+        let mut open = Vec::new();
+        let mut next = Some(stored);
+        while let Some(stored) = next {
+            self.take(id, stored, &mut open);
+            next = open.pop();
+        }
+    }
+
+    /// Extends the chain, and claims into `open` those that waited for it; or lets it wait.
+    fn take(&mut self, id: u32, stored: Stored, open: &mut Vec<Stored>) {
+        if !stored.fits() {
+            self.counts.malformed += 1;
+            return;
+        }
+        let Some(start) = self.start(id, &stored) else {
+            self.park(id, stored);
+            return;
+        };
+        self.extend(id, start, &stored);
+        if !self.parking.is_empty() {
+            for hash in &stored.hashes {
+                open.extend(self.parking.claim(id, *hash));
             }
         }
     }
@@ -144,14 +152,22 @@ impl End {
                 self.pending.extend_from_slice(rest);
                 return;
             };
-            bytes.clear();
-            for token in self.pending.iter().chain(fill) {
-                bytes.extend_from_slice(&token.to_le_bytes());
-            }
+            // Nearly always `fill` is the whole block.
+            bytes.resize(4 * token_block, 0);
+            let (first, second) = bytes.split_at_mut(4 * self.pending.len());
+            write(first, &self.pending);
+            write(second, fill);
             self.pending.clear();
             self.hash = xxh3_64_with_seed(bytes, self.hash);
             blocks.push(self.hash);
             rest = after;
         }
+    }
+}
+
+/// Token ids as bytes, least significant first, as `ChainBuilder::push_tokens` has them.
+fn write(bytes: &mut [u8], tokens: &[u32]) {
+    for (four, token) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(tokens) {
+        *four = token.to_le_bytes();
     }
 }

@@ -5,6 +5,7 @@ use crate::prefix::slab::Slab;
 use crate::request::BlockHash;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 /// The table is divided, so that it never grows all at once.
 const SHARDS: usize = 256;
@@ -71,17 +72,28 @@ impl Places {
 
     /// The block's place; a new one is nobody's, and must be given to somebody at once.
     pub(super) fn enter(&mut self, hash: BlockHash) -> u32 {
-        if let Some(place) = self.find(hash) {
-            return place;
+        let Self {
+            places,
+            shards,
+            sets,
+        } = self;
+        let found = shards[shard(hash)].entry(
+            hash,
+            |at| join(places[*at].hash) == hash,
+            |at| join(places[*at].hash),
+        );
+        match found {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(free) => {
+                let place = places.insert(Place {
+                    hash: [hash as u32, (hash >> 32) as u32],
+                    set: EMPTY,
+                });
+                sets.retain(EMPTY);
+                free.insert(place);
+                place
+            }
         }
-        let place = self.places.insert(Place {
-            hash: [hash as u32, (hash >> 32) as u32],
-            set: EMPTY,
-        });
-        self.sets.retain(EMPTY);
-        let places = &self.places;
-        self.shards[shard(hash)].insert_unique(hash, place, |at| join(places[*at].hash));
-        place
     }
 
     /// What the owner says of the block: one bit for each tier and for GONE.
