@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Engines connected to one endpoint at once.
@@ -215,25 +215,29 @@ async fn converse(endpoint: &Endpoint, incoming: Incoming, targets: &Targets) {
 }
 
 /// Follows for as long as the route is there.
-pub(super) async fn follow(mut signals: mpsc::Receiver<Signal>, mut follower: Follower) {
+pub(super) async fn follow(
+    mut signals: mpsc::Receiver<Signal>,
+    mut follower: Follower,
+    mut again: watch::Receiver<u64>,
+) {
     // An engine that was there before us has something to tell; one that comes later tells it then.
     follower.connected().await;
     let mut broken = false;
     loop {
-        let signal = if broken {
-            match tokio::time::timeout(SILENT_AFTER, signals.recv()).await {
-                Ok(signal) => signal,
-                Err(_) => {
-                    broken = false;
-                    // An engine with nothing to say is not one that cannot be heard.
-                    if !follower.prove().await {
-                        follower.silent();
-                    }
-                    continue;
-                }
+        let signal = tokio::select! {
+            signal = signals.recv() => signal,
+            Ok(()) = again.changed() => {
+                follower.read_again().await;
+                continue;
             }
-        } else {
-            signals.recv().await
+            () = tokio::time::sleep(SILENT_AFTER), if broken => {
+                broken = false;
+                // An engine with nothing to say is not one that cannot be heard.
+                if !follower.prove().await {
+                    follower.silent();
+                }
+                continue;
+            }
         };
         match signal {
             Some(Signal::Message(frames)) => {

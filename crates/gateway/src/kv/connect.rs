@@ -3,6 +3,7 @@
 use super::follower::Follower;
 use maitred_zmtp::{Endpoint, Kind, Peer, ZmtpError};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -15,7 +16,12 @@ const HELD: Duration = Duration::from_secs(5);
 pub(super) const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 /// Follows for ever.
-pub(super) async fn follow(endpoint: Endpoint, topic: String, mut follower: Follower) {
+pub(super) async fn follow(
+    endpoint: Endpoint,
+    topic: String,
+    mut follower: Follower,
+    mut again: watch::Receiver<u64>,
+) {
     let mut wait = WAIT_FIRST;
     let mut heard = Instant::now();
     let mut silent = false;
@@ -26,7 +32,7 @@ pub(super) async fn follow(endpoint: Endpoint, topic: String, mut follower: Foll
                 tracing::info!(worker = %follower.name(), %endpoint, "KV events connected");
                 silent = false;
                 follower.connected().await;
-                let error = listen(&mut peer, &mut follower).await;
+                let error = listen(&mut peer, &mut follower, &mut again).await;
                 tracing::warn!(worker = %follower.name(), %endpoint, %error, "KV events broke off");
                 follower.lost();
                 heard = Instant::now();
@@ -53,11 +59,20 @@ async fn open(endpoint: &Endpoint, topic: &str) -> Result<Peer, ZmtpError> {
     Ok(peer)
 }
 
-async fn listen(peer: &mut Peer, follower: &mut Follower) -> ZmtpError {
+async fn listen(
+    peer: &mut Peer,
+    follower: &mut Follower,
+    again: &mut watch::Receiver<u64>,
+) -> ZmtpError {
     loop {
-        match peer.recv().await {
-            Ok(frames) => follower.live(&frames).await,
-            Err(error) => return error,
+        tokio::select! {
+            // Dropped before it is done, it loses nothing.
+            arrived = peer.recv() => match arrived {
+                Ok(frames) => follower.live(&frames).await,
+                Err(error) => return error,
+            },
+            // It fails only when this task is about to end.
+            Ok(()) = again.changed() => follower.read_again().await,
         }
     }
 }

@@ -77,6 +77,14 @@ impl Follower {
         self.suspicious = true;
     }
 
+    /// What was handed on is forgotten there: everything again.
+    pub(super) async fn read_again(&mut self) {
+        self.tracker.restart();
+        self.whole = false;
+        self.suspicious = false;
+        self.catch_up().await;
+    }
+
     /// Whether the engine can still be asked, and has told all.
     pub(super) async fn prove(&mut self) -> bool {
         self.catch_up().await

@@ -24,6 +24,7 @@ use maitred_wire::kv::KvBatch;
 use maitred_zmtp::EndpointError;
 use std::sync::Arc;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Whose cache: a worker and, where it says so, a data-parallel rank of it. None is not rank 0.
@@ -86,6 +87,7 @@ pub struct KvEvents {
 pub struct Following {
     tasks: Vec<JoinHandle<()>>,
     routes: Vec<bind::Route>,
+    again: watch::Sender<u64>,
     /// What happened so far, over all ranks.
     pub counters: Arc<KvCounters>,
 }
@@ -96,6 +98,14 @@ impl Drop for Following {
         for task in &self.tasks {
             task.abort();
         }
+    }
+}
+
+impl Following {
+    /// Whoever takes the events has forgotten them: they are read again from the start of the engine's
+    /// buffer.
+    pub fn read_again(&self) {
+        self.again.send_modify(|count| *count += 1);
     }
 }
 
@@ -121,6 +131,7 @@ impl KvEvents {
         let mut following = Following {
             tasks: Vec::new(),
             routes: Vec::new(),
+            again: watch::channel(0).0,
             counters: Arc::default(),
         };
         for rank in 0..settings.ranks.max(1) {
@@ -136,15 +147,18 @@ impl KvEvents {
                 Arc::clone(sink),
                 Arc::clone(&following.counters),
             );
+            let again = following.again.subscribe();
             let task = match settings.mode {
-                KvEventsMode::Connect => {
-                    self.runtime
-                        .spawn(connect::follow(place.endpoint, place.topic, follower))
-                }
+                KvEventsMode::Connect => self.runtime.spawn(connect::follow(
+                    place.endpoint,
+                    place.topic,
+                    follower,
+                    again,
+                )),
                 KvEventsMode::Bind => {
                     let (route, signals) = self.hub.route(&place.endpoint, &place.topic);
                     following.routes.push(route);
-                    self.runtime.spawn(bind::follow(signals, follower))
+                    self.runtime.spawn(bind::follow(signals, follower, again))
                 }
             };
             following.tasks.push(task);

@@ -383,6 +383,25 @@ async fn replay_and_live_overlap_without_doubles() {
 }
 
 #[tokio::test]
+async fn all_is_read_again_when_asked() {
+    let engine = Engine::new().await;
+    engine.keep(0..=2, 1.0);
+    let index = Index::new();
+    let following = follow(&engine.settings, &index);
+    let mut peer = engine.subscriber().await;
+    index
+        .until("three", |seen| seen.certain && seen.batches == 3)
+        .await;
+    following.read_again();
+    index.until("three again", |seen| seen.batches == 6).await;
+    publish(&mut peer, b"t", 2, &message(2, 1.0)).await;
+    publish(&mut peer, b"t", 3, &message(3, 1.0)).await;
+    let seen = index.until("one more", |seen| seen.batches == 7).await;
+    assert_eq!(seen.held(0, None), [1, 2, 3, 4]);
+    assert_eq!((seen.restarts, seen.doubts.len()), (0, 1));
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_a_doubt_and_no_end() {
     let engine = Engine::new().await;
     let index = Index::new();
