@@ -27,7 +27,7 @@ pub(super) struct Follower {
     suspicious: bool,
     /// Times that what we have became doubtful.
     doubts: u64,
-    /// Ranks that spoke, the source's own first.
+    /// Ranks that spoke.
     ranks: Vec<Option<u32>>,
 }
 
@@ -46,7 +46,6 @@ impl Follower {
         sink: Arc<dyn KvSink>,
         counters: Arc<KvCounters>,
     ) -> Self {
-        sink.uncertain(source, Doubt::Unseen);
         Self {
             name: name.to_owned(),
             source,
@@ -57,7 +56,7 @@ impl Follower {
             whole: false,
             suspicious: false,
             doubts: 0,
-            ranks: vec![source.rank],
+            ranks: Vec::new(),
         }
     }
 
@@ -226,14 +225,7 @@ impl Follower {
             Err(error) => return self.malformed(&error),
         };
         self.tracker.applied(seq, batch.ts);
-        let rank = batch.rank.or(self.source.rank);
-        if !self.ranks.contains(&rank) && self.ranks.len() < RANKS_MAX {
-            self.ranks.push(rank);
-        }
-        let source = Source {
-            rank,
-            ..self.source
-        };
+        let source = self.speaks(batch.rank);
         let cleared = batch.events.contains(&KvEvent::Cleared);
         self.count(&batch);
         let mut first = true;
@@ -248,6 +240,23 @@ impl Follower {
         if cleared {
             self.is_whole();
         }
+    }
+
+    /// Whose batch it is; the first one of a rank is preceded by how certain it is.
+    fn speaks(&mut self, rank: Option<u32>) -> Source {
+        let source = Source {
+            rank: rank.or(self.source.rank),
+            ..self.source
+        };
+        if !self.ranks.contains(&source.rank) && self.ranks.len() < RANKS_MAX {
+            self.ranks.push(source.rank);
+            if self.whole {
+                self.sink.certain(source);
+            } else {
+                self.sink.uncertain(source, Doubt::Unseen);
+            }
+        }
+        source
     }
 
     fn count(&self, batch: &KvBatch) {

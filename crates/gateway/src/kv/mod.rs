@@ -3,8 +3,9 @@
 //!
 //! By file: `follower` knows what is known (no sockets but the replay's), `connect` follows an engine
 //! that publishes at an endpoint, `bind` takes engines in that connect to us, `replay` asks for what is
-//! buffered, `pieces` cuts long batches. All of it runs on the control runtime, away from the data path.
+//! buffered, `pieces` cuts long batches, `translate` and [`Belief`] take what is observed to the scheduler. All of it runs on the control runtime, away from the data path.
 
+mod belief;
 mod bind;
 mod connect;
 mod counters;
@@ -13,8 +14,11 @@ mod pieces;
 mod replay;
 #[cfg(test)]
 mod tests;
+mod translate;
 
+pub use belief::Belief;
 pub use counters::{KvCounters, KvCounts};
+pub use translate::{Seeds, Translator};
 
 use crate::config::{KvEventsMode, KvEventsSettings};
 use bind::Hub;
@@ -62,12 +66,13 @@ impl Doubt {
     }
 }
 
-/// Takes what is observed. Called in order for one source; every call must be short.
+/// Takes what is observed. Called in order for one source, first with how certain it is; every call must
+/// be short.
 pub trait KvSink: Send + Sync + 'static {
     /// The next events of this source.
     fn batch(&self, source: Source, batch: KvBatch);
     /// What was observed of it so far is not to be believed any more: forget it. What comes next is true
-    /// again, but builds on nothing, so it is a part of what the engine holds. A source begins so.
+    /// again, but builds on nothing, so it is a part of what the engine holds.
     fn uncertain(&self, source: Source, doubt: Doubt);
     /// What is observed of it is all that it holds, until the next doubt.
     fn certain(&self, source: Source);
