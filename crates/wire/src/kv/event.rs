@@ -43,12 +43,12 @@ pub fn decode(payload: &[u8]) -> Result<KvBatch, KvError> {
     let mut timed = false;
     each(&mut reader, "batch", &BATCH, |reader, field| {
         match field {
-            "ts" => {
+            b"ts" => {
                 batch.ts = time(reader)?;
                 timed = true;
             }
-            "events" => events(reader, &mut batch)?,
-            "data_parallel_rank" | "attn_dp_rank" => {
+            b"events" => events(reader, &mut batch)?,
+            b"data_parallel_rank" | b"attn_dp_rank" => {
                 batch.rank = small(reader, "data_parallel_rank")?;
             }
             _ => reader.skip(1)?,
@@ -70,23 +70,26 @@ fn each<'a>(
     reader: &mut Reader<'a>,
     what: &'static str,
     order: &[&'static str],
-    mut read: impl FnMut(&mut Reader<'a>, &str) -> Result<(), KvError>,
+    mut read: impl FnMut(&mut Reader<'a>, &[u8]) -> Result<(), KvError>,
 ) -> Result<(), KvError> {
     let at = reader.at();
     match reader.next()? {
         Item::Array(count) => {
             for place in 0..count as usize {
-                read(reader, order.get(place).copied().unwrap_or_default())?;
+                read(
+                    reader,
+                    order.get(place).copied().unwrap_or_default().as_bytes(),
+                )?;
             }
         }
         Item::Map(count) => {
             for _ in 0..count {
                 let key = reader.next()?;
                 let name = match key {
-                    Item::Text(name) => std::str::from_utf8(name).unwrap_or_default(),
+                    Item::Text(name) => name,
                     other => {
                         reader.skip_inside(other)?;
-                        ""
+                        b""
                     }
                 };
                 read(reader, name)?;
@@ -176,21 +179,21 @@ fn stored(reader: &mut Reader<'_>) -> Result<Stored, KvError> {
     let mut named = false;
     each(reader, "BlockStored", &STORED, |reader, field| {
         match field {
-            "block_hashes" => {
+            b"block_hashes" => {
                 named = true;
                 hashes(reader, &mut event.hashes)?;
             }
-            "parent_block_hash" => event.parent = parent(reader)?,
-            "token_ids" => tokens(reader, &mut event.token_ids)?,
-            "block_size" => event.block_size = small(reader, "block_size")?.unwrap_or(0),
-            "lora_id" => event.lora_id = small(reader, "lora_id")?,
-            "lora_name" => event.lora_name = text(reader, "lora_name")?,
-            "medium" => event.medium = medium(reader)?,
-            "extra_keys" => extra(reader, &mut event.extra)?,
-            "group_idx" => event.group = lenient(reader)?,
-            "kv_cache_spec_kind" => event.kind = group_kind(reader)?,
-            "kv_cache_spec_sliding_window" => event.window = lenient(reader)?,
-            "locality" => event.remote = remote(reader)?,
+            b"parent_block_hash" => event.parent = parent(reader)?,
+            b"token_ids" => tokens(reader, &mut event.token_ids)?,
+            b"block_size" => event.block_size = small(reader, "block_size")?.unwrap_or(0),
+            b"lora_id" => event.lora_id = small(reader, "lora_id")?,
+            b"lora_name" => event.lora_name = text(reader, "lora_name")?,
+            b"medium" => event.medium = medium(reader)?,
+            b"extra_keys" => extra(reader, &mut event.extra)?,
+            b"group_idx" => event.group = lenient(reader)?,
+            b"kv_cache_spec_kind" => event.kind = group_kind(reader)?,
+            b"kv_cache_spec_sliding_window" => event.window = lenient(reader)?,
+            b"locality" => event.remote = remote(reader)?,
             _ => reader.skip(1)?,
         }
         Ok(())
@@ -218,14 +221,14 @@ fn removed(reader: &mut Reader<'_>) -> Result<Removed, KvError> {
     let mut named = false;
     each(reader, "BlockRemoved", &REMOVED, |reader, field| {
         match field {
-            "block_hashes" => {
+            b"block_hashes" => {
                 named = true;
                 hashes(reader, &mut event.hashes)?;
             }
-            "medium" => event.medium = medium(reader)?,
-            "group_idx" => event.group = lenient(reader)?,
-            "remaining_copy_counts" => remaining(reader, &mut event.remaining)?,
-            "locality" => event.remote = remote(reader)?,
+            b"medium" => event.medium = medium(reader)?,
+            b"group_idx" => event.group = lenient(reader)?,
+            b"remaining_copy_counts" => remaining(reader, &mut event.remaining)?,
+            b"locality" => event.remote = remote(reader)?,
             _ => reader.skip(1)?,
         }
         Ok(())
@@ -293,6 +296,10 @@ fn tokens(reader: &mut Reader<'_>, out: &mut Vec<u32>) -> Result<(), KvError> {
     out.clear();
     out.reserve_exact(reader.plausible(count));
     for _ in 0..count {
+        if let Some(id) = reader.small() {
+            out.push(id);
+            continue;
+        }
         let at = reader.at();
         let mut item = reader.next()?;
         // Where drafts are made, SGLang keys its cache by pairs of a token and the next one.

@@ -145,6 +145,20 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Reads a number as most token ids are written, quickly; none: it is something else, or the end.
+    #[inline]
+    pub(super) fn small(&mut self) -> Option<u32> {
+        let (id, bytes) = match *self.bytes.get(self.at..)? {
+            [0xcd, a, b, ..] => (u32::from(u16::from_be_bytes([a, b])), 3),
+            [0xce, a, b, c, d, ..] => (u32::from_be_bytes([a, b, c, d]), 5),
+            [id @ 0..=0x7f, ..] => (u32::from(id), 1),
+            [0xcc, id, ..] => (u32::from(id), 2),
+            _ => return None,
+        };
+        self.at += bytes;
+        Some(id)
+    }
+
     fn extension(&mut self, length: u32) -> Result<Item<'a>, KvError> {
         self.fixed::<1>()?;
         self.take(length as usize)?;
