@@ -1,4 +1,4 @@
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::OnceLock;
@@ -66,57 +66,43 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `maitred serve` on free loopback ports with these further arguments and waits until
-    /// both listeners accept.
+    /// Starts `maitred serve` on loopback ports of the system's choice, with these further arguments.
+    /// It says where it listens once it does.
     pub async fn serve(arguments: &[&str]) -> Self {
-        let (addr, admin) = (free_address(), free_address());
-        let (listen, admin_text) = (addr.to_string(), admin.to_string());
+        let any = "127.0.0.1:0";
         let mut command = Command::new(maitred_path());
         command
-            .args(["serve", "--listen", &listen, "--admin", &admin_text])
+            .args(["serve", "--listen", any, "--admin", any])
             .args(arguments)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let mut child = command.spawn().expect("maitred starts");
         let log = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
-        if let Some(stderr) = child.stderr.take() {
-            let log = std::sync::Arc::clone(&log);
-            tokio::spawn(async move {
-                let mut lines = BufReader::new(stderr).lines();
-                while let Ok(Some(line)) = lines.next_line().await {
-                    let mut log = log.lock().expect("log");
-                    log.push_str(&line);
-                    log.push('\n');
-                }
-            });
-        }
-        let mut process = Self {
+        let said = child.stderr.take().expect("stderr");
+        let kept = std::sync::Arc::clone(&log);
+        let keeping = tokio::spawn(async move {
+            let mut lines = BufReader::new(said).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let mut log = kept.lock().expect("log");
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        let mut greeting = BufReader::new(child.stdout.take().expect("stdout")).lines();
+        let first = within("maitred to listen", greeting.next_line()).await;
+        let Some((addr, admin)) = first.ok().flatten().as_deref().and_then(addresses) else {
+            let _ = keeping.await;
+            panic!("maitred ended at start:\n{}", log.lock().expect("log"));
+        };
+        // Read on, so that it is never held up by what nobody reads.
+        tokio::spawn(async move { while let Ok(Some(_)) = greeting.next_line().await {} });
+        Self {
             child,
             addr,
             admin,
             log,
-        };
-        process.wait_until_listening().await;
-        process
-    }
-
-    async fn wait_until_listening(&mut self) {
-        let (addr, admin) = (self.addr, self.admin);
-        let both = async {
-            for address in [addr, admin] {
-                while tokio::net::TcpStream::connect(address).await.is_err() {
-                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-                }
-            }
-        };
-        let outcome = tokio::select! {
-            () = within("maitred to listen", both) => None,
-            status = self.child.wait() => Some(status),
-        };
-        if let Some(status) = outcome {
-            panic!("maitred ended at start ({status:?}):\n{}", self.log());
         }
     }
 
@@ -158,8 +144,10 @@ impl Process {
     }
 }
 
-/// A loopback address that was free a moment ago.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).expect("bind");
-    listener.local_addr().expect("bound address")
+/// The two addresses of `maitred serves http://ADDR, admin http://ADDR`.
+fn addresses(greeting: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let (data, admin) = greeting
+        .strip_prefix("maitred serves http://")?
+        .split_once(", admin http://")?;
+    Some((data.parse().ok()?, admin.trim().parse().ok()?))
 }
