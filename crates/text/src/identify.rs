@@ -73,6 +73,27 @@ pub struct Identified {
     pub extra_prompts: u32,
 }
 
+impl Identified {
+    /// A request that was not read: nothing is known of it but its size.
+    #[must_use]
+    pub fn unread(prompt_bytes: u64) -> Self {
+        Self {
+            chain: Vec::new(),
+            prompt_bytes,
+            prompt_tokens: None,
+            identity: Identity::Bytes,
+            turn: 1,
+            session: None,
+            session_source: KeySource::None,
+            opening: None,
+            scenario: None,
+            leading: None,
+            previous_response: None,
+            extra_prompts: 0,
+        }
+    }
+}
+
 /// Feeds one walk over the request to the chain, the leading text and the opening.
 struct Reader<'a> {
     chain: ChainBuilder,
@@ -144,7 +165,8 @@ pub fn identify(endpoint: Endpoint, head: &RequestHead<'_>, context: &Context<'_
             let (chain, prompt_bytes) = reader.chain.finish();
             Identified {
                 leading: key_of(leading, seed),
-                ..unkeyed(chain, prompt_bytes)
+                chain,
+                ..Identified::unread(prompt_bytes)
             }
         }
     };
@@ -152,23 +174,6 @@ pub fn identify(endpoint: Endpoint, head: &RequestHead<'_>, context: &Context<'_
     identified.extra_prompts = opening.extra_prompts;
     set_keys(&mut identified, &opening, head, context);
     identified
-}
-
-fn unkeyed(chain: Vec<BlockHash>, prompt_bytes: u64) -> Identified {
-    Identified {
-        chain,
-        prompt_bytes,
-        prompt_tokens: None,
-        identity: Identity::Bytes,
-        turn: 1,
-        session: None,
-        session_source: KeySource::None,
-        opening: None,
-        scenario: None,
-        leading: None,
-        previous_response: None,
-        extra_prompts: 0,
-    }
 }
 
 fn key_of(bytes: &[u8], seed: u64) -> Option<SessionKey> {
@@ -201,7 +206,8 @@ fn from_tokens(raw: &[u8], context: &Context<'_>) -> Identified {
         identity: Identity::Tokens,
         prompt_tokens: Some(count),
         leading: key_of(&leading, mix(seeds::LEADING, &[context.scope])),
-        ..unkeyed(chain, prompt_bytes)
+        chain,
+        ..Identified::unread(prompt_bytes)
     }
 }
 

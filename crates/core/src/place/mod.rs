@@ -207,6 +207,24 @@ pub fn position(candidates: &[Candidate], worker: WorkerId) -> Option<usize> {
     candidates.iter().position(|c| c.worker == worker)
 }
 
+/// At home where the home is a candidate, waiting for its seat at most `hold`; else by load.
+fn at_home(
+    home: Home,
+    hold: Duration,
+    candidates: &[Candidate],
+    scores: &mut [f64],
+    rng: &mut Rng,
+) -> Answer {
+    match position(candidates, home.worker) {
+        Some(choice) => Answer {
+            choice,
+            reason: Reason::Home,
+            hold,
+        },
+        None => by_load(candidates, scores, rng, Reason::HomeUnavailable),
+    }
+}
+
 /// Rendezvous weight of a worker for a key (Thaler and Ravishankar 1998): the member with the
 /// largest wins; removing a member moves only its own keys.
 #[must_use]

@@ -7,7 +7,7 @@
 //! Score: the load where load decided; none (NaN) at home.
 
 use super::config::seconds;
-use super::{Answer, OptionError, OptionValue, Policy, Question, by_load, position};
+use super::{Answer, OptionError, OptionValue, Policy, Question, at_home, by_load};
 use crate::decision::Reason;
 use crate::rng::Rng;
 use core::time::Duration;
@@ -64,14 +64,7 @@ impl Policy for Pin {
         let Some(home) = question.home else {
             return by_load(candidates, scores, rng, Reason::LeastLoad);
         };
-        match position(candidates, home.worker) {
-            Some(choice) => Answer {
-                choice,
-                reason: Reason::Home,
-                hold: self.options.hold,
-            },
-            None => by_load(candidates, scores, rng, Reason::HomeUnavailable),
-        }
+        at_home(home, self.options.hold, candidates, scores, rng)
     }
 }
 

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
 use maitred_core::ids::TenantId;
-use maitred_core::request::{Identity, KeySource};
 use maitred_core::{Arrival, Nanos};
 use maitred_text::{Context, Identified, Scope, identify, model_key, scope};
 use maitred_wire::fields::unsupported_fields;
@@ -50,7 +49,7 @@ pub(crate) fn admit(
     let head = read_head(gateway, endpoint, &read)?;
     let Some(head) = head else {
         let pool = default_pool(gateway)?;
-        let mut arrival = arrival(caller, None, unread(&body), None);
+        let mut arrival = arrival(caller, None, Identified::unread(body.len() as u64), None);
         arrival.deadline = deadline(gateway, pool);
         return Ok(Admitted {
             arrival: Box::new(arrival),
@@ -235,24 +234,6 @@ fn identify_in(
             header: &header,
         },
     )
-}
-
-/// A body that was not read: nothing is known of it but its size.
-fn unread(body: &Bytes) -> Identified {
-    Identified {
-        chain: Vec::new(),
-        prompt_bytes: body.len() as u64,
-        prompt_tokens: None,
-        identity: Identity::Bytes,
-        turn: 1,
-        session: None,
-        session_source: KeySource::None,
-        opening: None,
-        scenario: None,
-        leading: None,
-        previous_response: None,
-        extra_prompts: 0,
-    }
 }
 
 fn arrival(
