@@ -5,6 +5,7 @@
 
 use crate::driver::{Ticket, Verdict};
 use crate::gateway::Gateway;
+use crate::listener::Attended;
 use crate::metrics::{CancelStage, ModelMetrics};
 use crate::pool::Pool;
 use crate::upstream::Upstream;
@@ -42,6 +43,8 @@ pub(crate) struct Story {
     pub(crate) stream: bool,
     /// Milliseconds since 1970.
     pub(crate) time_ms: u64,
+    /// Has the client's leaving looked for, where its connection must be told to.
+    pub(crate) attended: Option<Attended>,
 }
 
 impl Story {

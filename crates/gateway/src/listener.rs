@@ -2,9 +2,11 @@
 //! its thread with everything it causes (its requests, their connections to workers), so that no lock
 //! and no other thread is waited for on the way of a byte.
 
+mod heads;
 mod stream;
+mod unread;
 
-pub(crate) use stream::HeadWatch;
+pub(crate) use heads::{Attended, HeadWatch};
 
 use crate::gateway::Gateway;
 use crate::service::{Client, Shard, serve};
@@ -294,18 +296,17 @@ async fn serve_http1(
         // needed: with a number of its own hyper allocates the fields anew for each request.
         http.max_headers(config.limits.headers_max.saturating_mul(2));
     }
-    let heads = Arc::new(HeadWatch::default());
     let client = Arc::new(Client {
         peer,
-        heads: Some(Arc::clone(&heads)),
+        heads: Some(Arc::default()),
         shard,
     });
+    let stream = ClientStream::new(stream, begun, Some(Arc::clone(&client)));
     let service = service_fn(move |request: http::Request<Incoming>| {
         let client = Arc::clone(&client);
         async move { Ok::<_, Infallible>(serve(client, request).await) }
     });
-    let io = TokioIo::new(ClientStream::new(stream, begun, Some(heads)));
-    let connection = http.serve_connection(io, service);
+    let connection = http.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     until_end(connection.as_mut(), |c| c.graceful_shutdown(), phase).await;
 }

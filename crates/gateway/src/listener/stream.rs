@@ -1,122 +1,133 @@
-//! A client's socket, watched: what was really sent is seen here before the HTTP library reads it.
+//! A client's socket, watched: what was really sent is seen here before the HTTP library reads it, a
+//! client that leaves is seen although the library does not read, and the library's own refusals
+//! get a body.
 
+use super::unread;
+use crate::service::Client;
 use crate::upstream::gather;
 use bytes::Bytes;
-use memchr::memmem::Finder;
-use parking_lot::Mutex;
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Sleep;
 
-/// Bytes of a head that are kept to see how it frames its body.
-const HEAD_KEPT_MAX: usize = 64 << 10;
 /// How long a refused client may go on sending before its connection is cut.
 const LINGER: Duration = Duration::from_secs(2);
-/// The end of a head.
-static HEAD_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
-
-/// The raw head of the request that is being read: the HTTP library joins fields that must not be
-/// joined, so what was really sent is looked at here.
-#[derive(Debug, Default)]
-pub(crate) struct HeadWatch {
-    /// It is asked for on the connection's own thread only; the lock is never waited for.
-    heads: Mutex<Heads>,
-}
-
-#[derive(Debug, Default)]
-struct Heads {
-    kept: Vec<u8>,
-    complete: bool,
-    /// The connection ends while the client may still be sending.
-    lingers: bool,
-}
-
-impl HeadWatch {
-    /// Bytes came from the client.
-    fn read(&self, bytes: &[u8]) {
-        let mut heads = self.heads.lock();
-        if heads.complete {
-            return;
-        }
-        // Nearly always the whole head comes at once, with a body behind it that is not wanted.
-        if heads.kept.is_empty()
-            && let Some(end) = HEAD_END.find(bytes)
-        {
-            heads.kept.extend_from_slice(&bytes[..end + 2]);
-            heads.complete = true;
-            return;
-        }
-        let from = heads.kept.len().saturating_sub(3);
-        let room = HEAD_KEPT_MAX.saturating_sub(heads.kept.len());
-        heads
-            .kept
-            .extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if let Some(end) = HEAD_END.find(&heads.kept[from..]) {
-            heads.kept.truncate(from + end + 2);
-            heads.complete = true;
-        } else if bytes.len() > room {
-            heads.complete = true;
-        }
-    }
-
-    /// The request was read; the next bytes are the next one's.
-    pub(crate) fn next(&self) {
-        let mut heads = self.heads.lock();
-        heads.kept.clear();
-        heads.complete = false;
-    }
-
-    /// The request is refused before it was read whole: the answer must outlive what is on its way.
-    pub(crate) fn linger(&self) {
-        self.heads.lock().lingers = true;
-    }
-
-    fn lingers(&self) -> bool {
-        self.heads.lock().lingers
-    }
-
-    /// Whether a request with a transfer coding came with a length too, or was sent in a way in
-    /// which that can not be told (behind another one, unasked).
-    pub(crate) fn ambiguous(&self, method: &str) -> bool {
-        let heads = self.heads.lock();
-        if !heads.complete || !heads.kept.starts_with(method.as_bytes()) {
-            return true;
-        }
-        heads
-            .kept
-            .split(|b| *b == b'\n')
-            .filter_map(|line| line.split(|b| *b == b':').next())
-            .any(|name| name.trim_ascii().eq_ignore_ascii_case(b"content-length"))
-    }
-}
 
 /// A client's socket, with what was read of it before its protocol was known.
 pub(super) struct ClientStream {
-    inner: TcpStream,
+    read: OwnedReadHalf,
+    /// None once our side is closed: dropping it closes it.
+    write: Option<Arc<OwnedWriteHalf>>,
     begun: Bytes,
-    heads: Option<Arc<HeadWatch>>,
+    /// Whose it is, where it speaks HTTP/1.
+    client: Option<Arc<Client>>,
+    /// Ready once the client has left.
+    gone: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     gathered: Vec<u8>,
+    /// Our text in place of a refusal of the HTTP library's; what of it is not written yet.
+    instead: Option<Bytes>,
     /// Set once our side is closed and the client's is waited for.
     linger: Option<Pin<Box<Sleep>>>,
 }
 
+/// Ready once the client has left. The HTTP library looks for the end of what is sent by reading,
+/// and it does not read on while bytes of a next request wait with it: so the system is asked.
+async fn gone(socket: Arc<OwnedWriteHalf>, tolerate_half_close: bool) {
+    let reset = Interest::ERROR;
+    // "Priority" comes with "the other side is closed" and, unlike "readable", not with data.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let closed = reset.add(Interest::PRIORITY);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let closed = reset;
+    let interest = if tolerate_half_close { reset } else { closed };
+    // An error means that the runtime ends: everybody has left.
+    let _ = socket.ready(interest).await;
+}
+
+/// Writes once the socket takes something.
+fn poll_write_with(
+    half: Option<&Arc<OwnedWriteHalf>>,
+    cx: &mut Context<'_>,
+    write: impl Fn(&OwnedWriteHalf) -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    let Some(half) = half else {
+        return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+    };
+    let socket: &TcpStream = half.as_ref().as_ref();
+    loop {
+        ready!(socket.poll_write_ready(cx))?;
+        match write(half) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            written => return Poll::Ready(written),
+        }
+    }
+}
+
 impl ClientStream {
-    pub(super) fn new(inner: TcpStream, begun: Bytes, heads: Option<Arc<HeadWatch>>) -> Self {
-        if let Some(heads) = &heads {
+    /// `client`: whose it is, where HTTP/1 is spoken.
+    pub(super) fn new(inner: TcpStream, begun: Bytes, client: Option<Arc<Client>>) -> Self {
+        if let Some(heads) = client.as_ref().and_then(|c| c.heads.as_ref()) {
             heads.read(&begun);
         }
+        let (read, write) = inner.into_split();
         Self {
-            inner,
+            read,
+            write: Some(Arc::new(write)),
             begun,
-            heads,
+            client,
+            gone: None,
             gathered: Vec::new(),
+            instead: None,
             linger: None,
         }
+    }
+
+    /// An error once the client has left while somebody works for it. The HTTP library flushes
+    /// whenever it looks at the connection, so this is asked often enough to be woken.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let (Some(client), Some(write)) = (&self.client, &self.write) else {
+            return Poll::Pending;
+        };
+        if !client.heads.as_ref().is_some_and(|h| h.is_attended()) {
+            return Poll::Pending;
+        }
+        let tolerates = client.shard.gateway.config.tolerate_half_close;
+        let gone = self
+            .gone
+            .get_or_insert_with(|| Box::pin(gone(Arc::clone(write), tolerates)));
+        ready!(gone.as_mut().poll(cx));
+        self.gone = None;
+        Poll::Ready(io::ErrorKind::ConnectionAborted.into())
+    }
+
+    /// What a write came to; where it waits, the client may be gone.
+    fn or_gone(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Pending => self.poll_gone(cx).map(Err),
+            written => written,
+        }
+    }
+
+    /// Writes our own refusal in place of the library's, which was `length` bytes long.
+    fn poll_instead(&mut self, cx: &mut Context<'_>, length: usize) -> Poll<io::Result<usize>> {
+        while let Some(rest) = self.instead.clone().filter(|rest| !rest.is_empty()) {
+            let written = poll_write_with(self.write.as_ref(), cx, |half| half.try_write(&rest));
+            let n = ready!(self.or_gone(cx, written))?;
+            self.instead = Some(rest.slice(n..));
+        }
+        self.instead = None;
+        Poll::Ready(Ok(length))
     }
 
     /// Reads on, into nothing, until the client has closed or its time is over: closing a socket
@@ -128,7 +139,7 @@ impl ClientStream {
         let mut nothing = [0_u8; 8 << 10];
         while linger.as_mut().poll(cx).is_pending() {
             let mut buf = ReadBuf::new(&mut nothing);
-            let polled = ready!(Pin::new(&mut self.inner).poll_read(cx, &mut buf));
+            let polled = ready!(Pin::new(&mut self.read).poll_read(cx, &mut buf));
             if polled.is_err() || buf.filled().is_empty() {
                 break;
             }
@@ -150,8 +161,8 @@ impl AsyncRead for ClientStream {
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
-        let polled = Pin::new(&mut this.inner).poll_read(cx, buf);
-        if let Some(heads) = &this.heads
+        let polled = Pin::new(&mut this.read).poll_read(cx, buf);
+        if let Some(heads) = this.client.as_ref().and_then(|c| c.heads.as_ref())
             && let Some(new) = buf.filled().get(before..)
             && !new.is_empty()
         {
@@ -167,7 +178,8 @@ impl AsyncWrite for ClientStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        let written = poll_write_with(self.write.as_ref(), cx, |half| half.try_write(buf));
+        self.or_gone(cx, written)
     }
 
     fn poll_write_vectored(
@@ -176,12 +188,24 @@ impl AsyncWrite for ClientStream {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        let stream = Pin::new(&mut this.inner);
-        if gather(bufs, &mut this.gathered) {
-            stream.poll_write(cx, &this.gathered)
-        } else {
-            stream.poll_write_vectored(cx, bufs)
+        if !gather(bufs, &mut this.gathered) {
+            let write = |half: &OwnedWriteHalf| half.try_write_vectored(bufs);
+            let written = poll_write_with(this.write.as_ref(), cx, write);
+            return this.or_gone(cx, written);
         }
+        if this.instead.is_none()
+            && let Some(client) = &this.client
+            && let Some(status) = unread::refusal(&this.gathered)
+        {
+            this.instead = Some(unread::answer(client, status, &this.gathered));
+        }
+        if this.instead.is_some() {
+            let length = this.gathered.len();
+            return this.poll_instead(cx, length);
+        }
+        let write = |half: &OwnedWriteHalf| half.try_write(&this.gathered);
+        let written = poll_write_with(this.write.as_ref(), cx, write);
+        this.or_gone(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -189,54 +213,20 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        match self.poll_gone(cx) {
+            Poll::Ready(error) => Poll::Ready(Err(error)),
+            // A socket has nothing to flush.
+            Poll::Pending => Poll::Ready(Ok(())),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.linger.is_none() {
-            ready!(Pin::new(&mut self.inner).poll_shutdown(cx))?;
-            if !self.heads.as_ref().is_some_and(|heads| heads.lingers()) {
-                return Poll::Ready(Ok(()));
-            }
+        self.gone = None;
+        self.write = None;
+        let heads = self.client.as_ref().and_then(|c| c.heads.as_ref());
+        if !heads.is_some_and(|heads| heads.lingers()) {
+            return Poll::Ready(Ok(()));
         }
         self.poll_linger(cx).map(Ok)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::HeadWatch;
-
-    fn watched(pieces: &[&str]) -> HeadWatch {
-        let heads = HeadWatch::default();
-        for piece in pieces {
-            heads.read(piece.as_bytes());
-        }
-        heads
-    }
-
-    #[test]
-    fn a_length_beside_a_coding_is_seen_wherever_the_head_is_cut() {
-        let head = "POST / HTTP/1.1\r\nContent-length : 5\r\nTransfer-Encoding: chunked\r\n\r\n5";
-        for cut in 0..head.len() {
-            let (a, b) = head.split_at(cut);
-            assert!(watched(&[a, b]).ambiguous("POST"), "cut {cut}");
-        }
-    }
-
-    #[test]
-    fn a_coding_alone_is_clear_also_where_the_body_speaks_of_lengths() {
-        let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\r\ncontent-length: 5\r\n";
-        assert!(!watched(&[head]).ambiguous("POST"));
-        let single: Vec<String> = head.chars().map(String::from).collect();
-        let single: Vec<&str> = single.iter().map(String::as_str).collect();
-        assert!(!watched(&single).ambiguous("POST"));
-    }
-
-    #[test]
-    fn what_was_not_seen_is_ambiguous() {
-        assert!(watched(&[]).ambiguous("POST"));
-        assert!(watched(&["POST / HTTP/1.1\r\n"]).ambiguous("POST"));
-        assert!(watched(&["x: POST\r\n\r\n"]).ambiguous("POST"));
     }
 }

@@ -9,7 +9,7 @@ use crate::body::{self, BodyFailure};
 use crate::decode::{Coding, DecodeError};
 use crate::gateway::Gateway;
 use crate::headers::{API_KEY, AZURE_KEY, REQUEST_ID, text_of};
-use crate::listener::HeadWatch;
+use crate::listener::{Attended, HeadWatch};
 use crate::relay::RelayBody;
 use crate::reply::Problem;
 use crate::request_id::{request_id, traceparent};
@@ -137,7 +137,8 @@ async fn respond(
     let admitted = match admitted(client, call, body).await {
         Ok(admitted) => admitted,
         Err(problem) => {
-            story(gateway, call, None).rejected(problem.status.as_u16(), problem.code);
+            story(gateway, call.endpoint, &call.request_id, None)
+                .rejected(problem.status.as_u16(), problem.code);
             return Err(problem);
         }
     };
@@ -148,24 +149,38 @@ async fn respond(
         stream,
         model,
     } = admitted;
-    let mut story = story(gateway, call, Some(model));
+    let mut story = story(gateway, call.endpoint, &call.request_id, Some(model));
     story.stream = stream;
+    story.attended = client.heads.as_ref().map(Attended::new);
     let guest = Guest::arrive(story, pool, arrival);
     exchange::attend(&client.shard, call, guest, body).await
 }
 
+/// A request was refused whose head could not be read.
+pub(crate) fn rejected_unread(
+    client: &Client,
+    endpoint: Endpoint,
+    request_id: &HeaderValue,
+    problem: &Problem,
+) {
+    story(&client.shard.gateway, endpoint, request_id, None)
+        .rejected(problem.status.as_u16(), problem.code);
+}
+
 fn story(
     gateway: &Arc<Gateway>,
-    call: &Call,
+    endpoint: Endpoint,
+    request_id: &HeaderValue,
     model: Option<Arc<crate::metrics::ModelMetrics>>,
 ) -> Story {
     Story {
         gateway: Arc::clone(gateway),
-        request_id: Name::from(text_of(&call.request_id).unwrap_or_default()),
-        endpoint: call.endpoint,
+        request_id: Name::from(text_of(request_id).unwrap_or_default()),
+        endpoint,
         model: model.unwrap_or_else(|| gateway.metrics.unrouted()),
         stream: false,
         time_ms: unix_ms(),
+        attended: None,
     }
 }
 

@@ -246,3 +246,95 @@ async fn an_http2_stream_that_is_reset() {
     drop(send);
     task.await.unwrap().unwrap();
 }
+
+/// Bytes of a next request wait with the gateway, so that it does not read on to the end.
+#[tokio::test]
+async fn behind_a_request_that_waits_its_turn() {
+    for tolerate in [false, true] {
+        let worker = Worker::start(Script::each(vec![Step::Hang])).await;
+        let running = room(&[&worker], |c| c.tolerate_half_close = tolerate).await;
+        let mut together = client(&running).await;
+        together
+            .send([tagged("p1", CHAT), tagged("p2", CHAT)].concat())
+            .await;
+        worker.wait_for_requests(1).await;
+        let mut later = client(&running).await;
+        later.send(tagged("q1", CHAT)).await;
+        worker.wait_for_requests(2).await;
+        later.send(tagged("q2", CHAT)).await;
+        later.send("GET / HT").await;
+        if tolerate {
+            // A reset is no half-close.
+            together.abort();
+            later.half_close().await;
+            later.abort();
+        } else {
+            drop(together);
+            later.half_close().await;
+        }
+        worker.wait_for_cancels(2).await;
+        for id in ["p1", "q1"] {
+            let record = &attempts(&running, id, 1).await[0];
+            assert_eq!(record.outcome, Outcome::Cancelled);
+            assert_eq!(record.failure.as_deref(), Some("waiting"));
+        }
+        at_rest(&running).await;
+        assert_eq!(worker.count(), 2, "nobody is left to read a second answer");
+    }
+}
+
+#[tokio::test]
+async fn behind_a_request_that_waits_for_a_silent_stream() {
+    let head = [
+        ("content-type", "text/event-stream"),
+        ("transfer-encoding", "chunked"),
+    ];
+    let worker = Worker::start(Script::each(vec![
+        Step::head(200, &head),
+        Step::chunk(sse_event(r#"{"choices":[{"delta":{"content":"a"}}]}"#)),
+        Step::Hang,
+    ]))
+    .await;
+    let running = room(&[&worker], |_| {}).await;
+    let mut client = client(&running).await;
+    let both = [tagged("s1", CHAT_STREAM), tagged("s2", CHAT_STREAM)].concat();
+    client.send(both).await;
+    client.read_head().await;
+    client.read_piece().await.unwrap();
+    drop(client);
+    worker.wait_for_cancels(1).await;
+    let record = &attempts(&running, "s1", 1).await[0];
+    assert_eq!(record.failure.as_deref(), Some("streaming"));
+    at_rest(&running).await;
+}
+
+#[tokio::test]
+async fn who_sends_ahead_and_stays_gets_every_answer_in_order() {
+    let gate = Gate::new();
+    let worker = Worker::start(Script::by({
+        let gate = gate.clone();
+        move |r| {
+            let mut steps = vec![Step::Wait(gate.clone())];
+            let id = r.header("x-request-id").unwrap_or_default();
+            steps.extend(json_answer(200, &format!("{{\"for\":\"{id}\"}}")));
+            steps
+        }
+    }))
+    .await;
+    for tolerate in [false, true] {
+        let running = room(&[&worker], |c| c.tolerate_half_close = tolerate).await;
+        let mut client = client(&running).await;
+        let all = ["o1", "o2", "o3"].map(|id| tagged(id, CHAT));
+        client.send(all.concat()).await;
+        worker.wait_for_requests(1).await;
+        gate.open();
+        if tolerate {
+            client.half_close().await;
+        }
+        for id in ["o1", "o2", "o3"] {
+            let response = client.read_response().await;
+            assert_eq!(response.text(), format!("{{\"for\":\"{id}\"}}"));
+        }
+        at_rest(&running).await;
+    }
+}

@@ -192,3 +192,56 @@ async fn a_refusal_is_read_by_a_client_that_is_still_sending() {
     }
     at_rest(&running).await;
 }
+
+/// Heads that can not be read at all, and heads with more fields than are read.
+#[tokio::test]
+async fn unreadable_heads_are_refused_in_the_shape_of_the_api_too() {
+    let worker = Worker::start(Script::ok()).await;
+    let running = room(&[&worker], |_| {}).await;
+    let many: String = (0..150).map(|n| format!("x-{n}: 1\r\n")).collect();
+    let long = "a".repeat(70_000);
+    let chat = format!("POST {PATH} HTTP/1.1\r\nhost: x\r\nx-request-id: job-17\r\n");
+    let messages = "POST /v1/messages HTTP/1.1\r\nhost: x\r\n";
+    for (raw, status, code) in [
+        (format!("{chat}no colon\r\n\r\n"), 400, "malformed-request"),
+        (format!("{chat}{many}\r\n"), 431, "headers-too-large"),
+        (
+            format!("{messages}content-length: five\r\n\r\n"),
+            400,
+            "malformed-request",
+        ),
+        (
+            format!("GET /{long} HTTP/1.1\r\nhost: x\r\n\r\n"),
+            414,
+            "uri-too-long",
+        ),
+        ("\u{1}\r\n\r\n".to_owned(), 400, "malformed-request"),
+    ] {
+        for before in [false, true] {
+            let mut client = client(&running).await;
+            if before {
+                // A good request before it on the same connection.
+                assert_eq!(client.post(PATH, CHAT).await.status(), 200);
+            }
+            // What comes behind it must not destroy the answer.
+            let _ = client
+                .try_send([raw.as_bytes(), &[b'x'; 200_000]].concat())
+                .await;
+            let answer = client.read_response().await;
+            assert_eq!(answer.status(), status, "{code}");
+            assert_eq!(answer.head.header("x-maitred-reason"), Some(code));
+            assert_eq!(answer.head.header("content-type"), Some("application/json"));
+            let id = answer.head.header("x-request-id").unwrap();
+            let error = answer.json();
+            if raw.starts_with(&chat) {
+                assert_eq!((id, &error["error"]["code"]), ("job-17", &code.into()));
+            } else {
+                assert!(id.starts_with("mtd-"), "{id}");
+            }
+            assert_eq!(raw.starts_with(messages), error["type"] == "error");
+            assert!(!error["error"]["message"].as_str().unwrap().is_empty());
+            soon(client.closed()).await;
+        }
+    }
+    at_rest(&running).await;
+}
