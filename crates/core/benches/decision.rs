@@ -148,6 +148,7 @@ fn guest(request: u64, session: u64, turn: u32, chain: &[u64]) -> Box<Arrival> {
     Box::new(Arrival {
         request: RequestId(request),
         tenant: TenantId(1),
+        flow: None,
         session: Some(SessionKey(session)),
         session_source: KeySource::Header,
         opening: Some(SessionKey(!session)),
@@ -159,6 +160,7 @@ fn guest(request: u64, session: u64, turn: u32, chain: &[u64]) -> Box<Arrival> {
         identity: Identity::Bytes,
         chain: chain.to_vec(),
         prompt_bytes: (chain.len() * BLOCK_BYTES) as u64,
+        body_bytes: 0,
         prompt_tokens: None,
         max_tokens: Some(256),
         extra_prompts: 0,

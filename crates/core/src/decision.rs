@@ -2,6 +2,7 @@
 
 use crate::ids::{AttemptId, WorkerId};
 use crate::limits::DECISION_CANDIDATES_MAX;
+use crate::line::LineKind;
 use crate::request::{Identity, KeySource, Usage};
 use crate::time::Nanos;
 use core::time::Duration;
@@ -147,6 +148,24 @@ pub struct Belief {
     pub uncertain: bool,
 }
 
+/// How the request came through the line.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Queueing {
+    /// The fairness policy's config name.
+    pub fairness: &'static str,
+    /// Which line.
+    pub line: LineKind,
+    /// Which band: an index into the pool's bands.
+    pub band: u16,
+    /// Uncached prompt tokens and twice the tokens of the answer, as estimated when it came.
+    pub charge: u64,
+    /// When it would start, as predicted when it came; None: it did not wait, or nothing was
+    /// measured yet.
+    pub predicted_start: Option<Duration>,
+    /// Others in the new line and in the returning line when it was dispatched.
+    pub waiting: [u32; 2],
+}
+
 /// One decision, complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
@@ -170,6 +189,8 @@ pub struct Decision {
     pub dispatched: Nanos,
     /// Others that were dispatched before it although they came later.
     pub passed_by: u32,
+    /// How it came through the line.
+    pub queueing: Queueing,
     /// How the chain was made.
     pub identity: Identity,
     /// Where the session key came from.

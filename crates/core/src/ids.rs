@@ -32,6 +32,11 @@ pub struct TenantId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey(pub u64);
 
+/// The unit of queue fairness: a session of a tenant, or whatever tells callers apart where there
+/// is none. Unique over tenants, and never at the client's free choice across tenants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey(pub u64);
+
 /// The hash of an id that a worker gave out (`resp_...`), scoped by tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResponseKey(pub u64);

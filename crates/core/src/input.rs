@@ -2,6 +2,7 @@
 
 use crate::decision::Decision;
 use crate::ids::{AttemptId, RequestId, ResponseKey, WorkerId};
+use crate::line::{FairnessConfig, Tenants};
 use crate::place::PolicyConfig;
 use crate::pool::{FleetChange, Report};
 use crate::prefix::{KvBatch, KvState};
@@ -81,6 +82,10 @@ pub enum Input {
     Fleet(FleetChange),
     /// Switch the placement policy. State that the new one can use (residency, homes) is kept.
     SetPolicy(PolicyConfig),
+    /// Switch the fairness of the line. Those who wait keep their places in the order of arrival.
+    SetFairness(FairnessConfig),
+    /// The tenants' terms changed. They hold for whoever arrives from now on.
+    SetTenants(Box<Tenants>),
     /// Nothing but the passing of time; due at `next_wake`.
     Tick,
 }

@@ -8,6 +8,10 @@ pub const ATTEMPTS_MAX: u8 = 8;
 pub const CHAIN_BLOCKS_MAX: usize = 65_536;
 /// Candidates written into one decision record (the chosen one and the best of the rest).
 pub const DECISION_CANDIDATES_MAX: usize = 8;
+/// Bands of one pool.
+pub const BANDS_MAX: usize = 16;
+/// Tenants that one view of the line lists.
+pub const TENANTS_SHOWN_MAX: usize = 64;
 /// Heads of the line that one dispatch opportunity looks at.
 pub const LINE_SCAN_MAX: usize = 64;
 /// Sessions whose home is remembered, per pool.

@@ -1,6 +1,6 @@
 //! What the scheduler knows of a request: no text, only hashes, counts and names of fields.
 
-use crate::ids::{ModelKey, RequestId, ResponseKey, SessionKey, TenantId};
+use crate::ids::{FlowKey, ModelKey, RequestId, ResponseKey, SessionKey, TenantId};
 use crate::time::Nanos;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -62,6 +62,9 @@ pub struct Arrival {
     pub request: RequestId,
     /// Who pays and is isolated.
     pub tenant: TenantId,
+    /// Whose turns share a place in the fairness of the line (tenant and session); None: a flow of
+    /// its own.
+    pub flow: Option<FlowKey>,
     /// The conversation, explicit or derived; scoped by tenant and model.
     pub session: Option<SessionKey>,
     /// Where `session` came from.
@@ -86,6 +89,8 @@ pub struct Arrival {
     pub chain: Vec<BlockHash>,
     /// Bytes of the rendering that the chain stands for, the unfilled last block included.
     pub prompt_bytes: u64,
+    /// Bytes that the request takes while it waits: its body.
+    pub body_bytes: u64,
     /// Prompt tokens where they are known exactly (token arrays); else estimated from bytes.
     pub prompt_tokens: Option<u32>,
     /// Most tokens the answer may have, where the request says so.
@@ -161,6 +166,14 @@ impl Failure {
 pub enum Refusal {
     /// The line is full.
     LineFull,
+    /// Its flow has as many requests or bytes in the line as it may.
+    FlowFull,
+    /// Its tenant has as many requests or bytes in the line as it may.
+    TenantFull,
+    /// Its band has as many requests or bytes in the line as it may.
+    BandFull,
+    /// A first turn that would start later than the pool promises.
+    StartTooLate,
     /// It waited as long as it may.
     WaitExpired,
     /// No worker of the pool can take it, now or soon (none known, or none lists the model).
@@ -179,6 +192,10 @@ impl Refusal {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::LineFull => "queue-full",
+            Self::FlowFull => "flow-full",
+            Self::TenantFull => "tenant-full",
+            Self::BandFull => "band-full",
+            Self::StartTooLate => "start-too-late",
             Self::WaitExpired => "ttl-expired",
             Self::NoWorkers => "no-workers",
             Self::AttemptsExhausted(_) => "attempts-exhausted",

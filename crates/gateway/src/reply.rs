@@ -66,6 +66,26 @@ impl Problem {
                 code,
                 "the queue is full, try again later",
             ),
+            Refusal::FlowFull => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                code,
+                "as much of this conversation waits as may, try again later",
+            ),
+            Refusal::TenantFull => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                code,
+                "as many of your requests wait as may, try again later",
+            ),
+            Refusal::BandFull => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                code,
+                "the queue of this priority is full, try again later",
+            ),
+            Refusal::StartTooLate => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                code,
+                "a new conversation would start too late, try again later",
+            ),
             Refusal::WaitExpired => Self::new(
                 busy,
                 code,

@@ -2,6 +2,19 @@
 //!
 //! A holder (one that waits for one worker) may be passed; each pass is counted.
 
+mod config;
+pub mod dlpm;
+pub mod las;
+pub mod promise;
+mod terms;
+pub mod turn_priority;
+mod view;
+pub mod vtc;
+
+pub use config::FairnessConfig;
+pub use terms::{Band, LineKind, LineLimits, TenantTerms, Tenants};
+pub use view::{LineView, LinesView, TenantView};
+
 use crate::ids::RequestId;
 use crate::time::Nanos;
 use alloc::collections::BTreeMap;

@@ -4,6 +4,7 @@ use super::{
     Policy, cache_aware, chwbl, least_load, pin, power_of_two, random, round_robin, scenario,
     session, soft_affinity,
 };
+use crate::line::FairnessConfig;
 use alloc::boxed::Box;
 use core::time::Duration;
 
@@ -23,6 +24,8 @@ pub enum OptionValue<'a> {
 pub enum OptionError {
     /// No such policy; the known names are in [`PolicyConfig::NAMES`].
     UnknownPolicy,
+    /// No such fairness policy; the known names are in [`FairnessConfig::NAMES`].
+    UnknownFairness,
     /// The policy has no such option; its own are listed.
     UnknownOption(&'static [&'static str]),
     /// The value is of the wrong kind or out of its range, which is said.
@@ -35,6 +38,10 @@ impl core::fmt::Display for OptionError {
             Self::UnknownPolicy => {
                 f.write_str("no such policy; known are ")?;
                 list(f, PolicyConfig::NAMES)
+            }
+            Self::UnknownFairness => {
+                f.write_str("no such fairness policy; known are ")?;
+                list(f, FairnessConfig::NAMES)
             }
             Self::UnknownOption([]) => f.write_str("the policy has no options"),
             Self::UnknownOption(names) => {
@@ -179,7 +186,7 @@ impl PolicyConfig {
 }
 
 /// A number from `low` to `high`; `allowed` says so in words.
-pub(super) fn number(
+pub(crate) fn number(
     value: OptionValue<'_>,
     low: f64,
     high: f64,
@@ -192,7 +199,7 @@ pub(super) fn number(
 }
 
 /// A whole number from 1 to 1,000,000.
-pub(super) fn whole(value: OptionValue<'_>) -> Result<u32, OptionError> {
+pub(crate) fn whole(value: OptionValue<'_>) -> Result<u32, OptionError> {
     const ALLOWED: &str = "a whole number from 1 to 1000000";
     let n = number(value, 1.0, 1e6, ALLOWED)?;
     if libm::floor(n) < n {
@@ -202,7 +209,7 @@ pub(super) fn whole(value: OptionValue<'_>) -> Result<u32, OptionError> {
 }
 
 /// A time in seconds, up to a day.
-pub(super) fn seconds(value: OptionValue<'_>) -> Result<Duration, OptionError> {
+pub(crate) fn seconds(value: OptionValue<'_>) -> Result<Duration, OptionError> {
     number(value, 0.0, 86_400.0, "seconds from 0 to 86400").map(Duration::from_secs_f64)
 }
 

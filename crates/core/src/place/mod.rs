@@ -34,6 +34,7 @@ pub mod soft_affinity;
 mod testing;
 
 pub use config::{OptionError, OptionValue, PolicyConfig};
+pub(crate) use config::{number, seconds, whole};
 
 /// A worker that could take the request, as the ledger and the index know it at this moment.
 #[derive(Clone, Copy, Debug, PartialEq)]

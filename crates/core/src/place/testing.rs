@@ -46,6 +46,7 @@ impl Table {
             guest: Arrival {
                 request: RequestId(1),
                 tenant: TenantId(1),
+                flow: None,
                 session: None,
                 session_source: KeySource::None,
                 opening: None,
@@ -57,6 +58,7 @@ impl Table {
                 identity: Identity::Bytes,
                 chain: (0..10).collect(),
                 prompt_bytes: 640,
+                body_bytes: 0,
                 prompt_tokens: None,
                 max_tokens: None,
                 extra_prompts: 0,

@@ -1,7 +1,9 @@
 //! A pool's settings: each default stands here and nowhere else.
 
-use crate::limits::{ATTEMPTS_MAX, INDEX_BYTES_MAX, OBSERVED_BYTES_MAX, SESSIONS_MAX};
+use crate::limits::{ATTEMPTS_MAX, BANDS_MAX, INDEX_BYTES_MAX, OBSERVED_BYTES_MAX, SESSIONS_MAX};
+use crate::line::{Band, FairnessConfig, LineLimits, Tenants};
 use crate::place::PolicyConfig;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 /// When a worker stops getting work because its attempts fail.
@@ -36,6 +38,14 @@ pub enum LostResponse {
 pub struct PoolConfig {
     /// Placement; `session` by default.
     pub policy: PolicyConfig,
+    /// Who goes next; `promise` by default.
+    pub fairness: FairnessConfig,
+    /// Whose requests wait in which band, with which weight and limits.
+    pub tenants: Tenants,
+    /// Earlier bands go before later ones; empty: there is one.
+    pub bands: Vec<Band>,
+    /// What may wait of one flow.
+    pub flow_limits: LineLimits,
     /// Attempts of one request, the first included; 1 to `ATTEMPTS_MAX`.
     pub attempts: u8,
     /// The longest that a request may hold for its best worker while another has a seat.
@@ -83,6 +93,10 @@ impl Default for PoolConfig {
     fn default() -> Self {
         Self {
             policy: PolicyConfig::Session(Default::default()),
+            fairness: FairnessConfig::default(),
+            tenants: Tenants::default(),
+            bands: Vec::new(),
+            flow_limits: LineLimits::default(),
             attempts: 3,
             hold_max: Duration::from_secs(2),
             line_max: 4_096,
@@ -147,6 +161,21 @@ impl PoolConfig {
             "attempts",
             "1 to 8",
         )?;
+        let weights = self.tenants.terms.values().chain([&self.tenants.default]);
+        rule(
+            weights
+                .into_iter()
+                .all(|t| t.weight > 0.0 && t.weight <= 1e6),
+            "tenants.weight",
+            "more than 0, at most 1000000",
+        )?;
+        let floors = self.bands.iter().map(|band| band.floor);
+        rule(
+            floors.clone().all(|floor| (0.0..=1.0).contains(&floor)) && floors.sum::<f64>() <= 1.0,
+            "bands.floor",
+            "0 to 1, and together at most 1",
+        )?;
+        rule(self.bands.len() <= BANDS_MAX, "bands", "at most 16")?;
         rule(self.breaker.faults >= 1, "breaker.faults", "at least 1")?;
         rule(self.probes.failures >= 1, "probes.failures", "at least 1")?;
         rule(

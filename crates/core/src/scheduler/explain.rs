@@ -3,9 +3,10 @@
 use super::Scheduler;
 use super::candidates::Pick;
 use super::request::Request;
-use crate::decision::{Belief, Decision, Reason, Scored};
+use crate::decision::{Belief, Decision, Queueing, Reason, Scored};
 use crate::ids::AttemptId;
 use crate::limits::DECISION_CANDIDATES_MAX;
+use crate::line::LineKind;
 use crate::place::Candidate;
 use crate::time::Nanos;
 use alloc::boxed::Box;
@@ -36,6 +37,11 @@ impl Scheduler {
             arrived: request.arrived,
             dispatched: now,
             passed_by: request.passed_by,
+            queueing: Queueing {
+                fairness: self.config.fairness.name(),
+                line: LineKind::of(request.guest.turn),
+                ..Queueing::default()
+            },
             identity: request.guest.identity,
             session_source: request.guest.session_source,
             turn: request.guest.turn,

@@ -27,7 +27,7 @@ pub use config::{Breaker, ConfigError, LostResponse, PoolConfig, Probes};
 use crate::ids::{RequestId, WorkerId};
 use crate::input::{Effect, Input};
 use crate::limits::RESPONSES_MAX;
-use crate::line::Line;
+use crate::line::{Line, LinesView};
 use crate::place::{Policy, PolicyConfig};
 use crate::pool::fleet::Fleet;
 use crate::pool::ratio::BytesPerToken;
@@ -196,6 +196,8 @@ impl Scheduler {
             } => self.kv_state(worker, rank, state, effects),
             Input::Fleet(change) => self.fleet_change(change, now, effects),
             Input::SetPolicy(policy) => self.set_policy(policy),
+            Input::SetFairness(fairness) => self.config.fairness = fairness,
+            Input::SetTenants(tenants) => self.config.tenants = *tenants,
             Input::Tick => {}
         }
         self.serve(now, effects);
@@ -241,6 +243,16 @@ impl Scheduler {
     #[must_use]
     pub fn line_len(&self) -> usize {
         self.line.len()
+    }
+
+    /// The queue: who waits, how long it would take, what came of it.
+    #[must_use]
+    pub fn lines(&self, now: Nanos) -> LinesView {
+        let _ = now;
+        LinesView {
+            fairness: self.config.fairness.name(),
+            ..LinesView::default()
+        }
     }
 
     /// Requests that are known: in the line or on a worker.

@@ -31,6 +31,7 @@ pub(crate) fn arrival(chain: Vec<u64>) -> Arrival {
     Arrival {
         request: RequestId(0),
         tenant: TenantId(1),
+        flow: None,
         session: None,
         session_source: KeySource::None,
         opening: None,
@@ -42,6 +43,7 @@ pub(crate) fn arrival(chain: Vec<u64>) -> Arrival {
         identity: Identity::Tokens,
         prompt_bytes: chain.len() as u64 * 64,
         chain,
+        body_bytes: 0,
         prompt_tokens: None,
         max_tokens: None,
         extra_prompts: 0,

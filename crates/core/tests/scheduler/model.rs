@@ -217,6 +217,7 @@ impl Model {
         let arrival = Arrival {
             request,
             tenant: TenantId(0),
+            flow: None,
             session: session.map(SessionKey),
             session_source: KeySource::Header,
             opening: session.map(|s| SessionKey(s % 2)),
@@ -228,6 +229,7 @@ impl Model {
             identity: Identity::Bytes,
             chain: kv::chain(seed, blocks),
             prompt_bytes: blocks * 64 + 30,
+            body_bytes: 0,
             prompt_tokens: None,
             max_tokens: None,
             extra_prompts: extra,

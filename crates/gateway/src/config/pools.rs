@@ -419,7 +419,7 @@ pub(crate) fn unknown_policy(name: &str) -> String {
 
 fn option_message(policy: &PolicyConfig, option: &str, error: &OptionError) -> String {
     match error {
-        OptionError::UnknownPolicy => unknown_policy(policy.name()),
+        OptionError::UnknownPolicy | OptionError::UnknownFairness => unknown_policy(policy.name()),
         OptionError::BadValue(allowed) => format!("must be {allowed}"),
         OptionError::UnknownOption([]) => format!("policy `{}` has no options", policy.name()),
         OptionError::UnknownOption(known) => {

@@ -9,7 +9,7 @@ use crate::reply::Problem;
 use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
-use maitred_core::ids::TenantId;
+use maitred_core::ids::{FlowKey, TenantId};
 use maitred_core::{Arrival, Nanos};
 use maitred_text::{Context, Identified, Scope, identify, model_key, scope};
 use maitred_wire::fields::unsupported_fields;
@@ -51,6 +51,7 @@ pub(crate) fn admit(
         let pool = default_pool(gateway)?;
         let mut arrival = arrival(caller, None, Identified::unread(body.len() as u64), None);
         arrival.deadline = deadline(gateway, pool);
+        arrival.body_bytes = body.len() as u64;
         return Ok(Admitted {
             arrival: Box::new(arrival),
             stream: false,
@@ -71,6 +72,7 @@ pub(crate) fn admit(
         .map(model_key);
     let mut arrival = arrival(caller, head.max_tokens, identified, listed);
     arrival.deadline = deadline(gateway, &pool);
+    arrival.body_bytes = body.len() as u64;
     let model = match asked.or(pool.models.first().map(String::as_str)) {
         Some(name) => pool.metrics.model(name),
         None => pool.metrics.other_model(),
@@ -245,6 +247,7 @@ fn arrival(
     Arrival {
         request: next_request(),
         tenant: caller.tenant,
+        flow: found.session.map(|session| FlowKey(session.0)),
         session: found.session,
         session_source: found.session_source,
         opening: found.opening,
@@ -256,6 +259,7 @@ fn arrival(
         identity: found.identity,
         chain: found.chain,
         prompt_bytes: found.prompt_bytes,
+        body_bytes: 0,
         prompt_tokens: found.prompt_tokens,
         max_tokens,
         extra_prompts: found.extra_prompts,

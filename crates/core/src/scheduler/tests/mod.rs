@@ -47,6 +47,7 @@ fn guest(id: u64) -> Arrival {
     Arrival {
         request: RequestId(id),
         tenant: TenantId(0),
+        flow: None,
         session: None,
         session_source: KeySource::None,
         opening: None,
@@ -58,6 +59,7 @@ fn guest(id: u64) -> Arrival {
         identity: Identity::Bytes,
         chain: Vec::new(),
         prompt_bytes: 400,
+        body_bytes: 0,
         prompt_tokens: None,
         max_tokens: None,
         extra_prompts: 0,
