@@ -7,7 +7,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use maitred_core::ids::{AttemptId, RequestId, SessionKey, TenantId};
 use maitred_core::limits::INDEX_BYTES_MAX;
 use maitred_core::place::PolicyConfig;
-use maitred_core::pool::{FleetChange, Seats, WorkerSpec};
+use maitred_core::pool::{FleetChange, RequestLimits, Seats, WorkerSpec};
 use maitred_core::prefix::{ChainBuilder, Index, Matches};
 use maitred_core::request::{Identity, KeySource, Usage};
 use maitred_core::scheduler::PoolConfig;
@@ -166,6 +166,7 @@ fn guest(request: u64, session: u64, turn: u32, chain: &[u64]) -> Box<Arrival> {
         extra_prompts: 0,
         deadline: None,
         retryable: true,
+        plain: false,
     })
 }
 
@@ -199,6 +200,8 @@ impl Room {
                 },
                 models: Vec::new(),
                 assume_ready: true,
+                pulls: false,
+                limits: RequestLimits::default(),
             };
             let id = room.scheduler.next_worker_id();
             room.tell(Input::Fleet(FleetChange::Add(id, spec)));

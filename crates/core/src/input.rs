@@ -49,6 +49,15 @@ pub enum Input {
         /// The id.
         response: ResponseKey,
     },
+    /// A worker that pulls waits for so many requests now: all of its open polls, not those that were
+    /// added, so that a poll that was lost can not be counted for ever. Each dispatch to it takes
+    /// one.
+    Pop {
+        /// Who.
+        worker: WorkerId,
+        /// Its open polls.
+        seats: u32,
+    },
     /// A probe's or a scrape's result.
     Report {
         /// Of whom.

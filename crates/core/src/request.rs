@@ -101,6 +101,8 @@ pub struct Arrival {
     pub deadline: Option<Nanos>,
     /// The caller may retry it on another worker (up to the pool's attempts).
     pub retryable: bool,
+    /// It is one prompt text and wants one text back: a worker that can do no more may take it.
+    pub plain: bool,
 }
 
 /// What the engine said of one attempt. Unknown is not zero.

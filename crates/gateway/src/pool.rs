@@ -5,7 +5,7 @@ use crate::driver::Driver;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::upstream::Upstream;
 use maitred_core::ids::{ModelKey, WorkerId};
-use maitred_core::pool::{FleetChange, Report, WorkerSpec};
+use maitred_core::pool::{FleetChange, Report, RequestLimits, WorkerSpec};
 use maitred_core::scheduler::{ConfigError, WorkerView};
 use maitred_core::{Input, Scheduler};
 use maitred_records::Name;
@@ -168,6 +168,8 @@ impl Pool {
                 seats: settings.seats,
                 models: keys(&settings.models),
                 assume_ready,
+                pulls: false,
+                limits: RequestLimits::default(),
             },
         )));
         self.recount();

@@ -64,6 +64,7 @@ impl Table {
                 extra_prompts: 0,
                 deadline: None,
                 retryable: true,
+                plain: false,
             },
             prompt_tokens: 160,
             home: None,

@@ -92,6 +92,8 @@ mod tests {
             seats: Seats::default(),
             models: Vec::new(),
             assume_ready: true,
+            pulls: false,
+            limits: super::super::RequestLimits::default(),
         };
         let mut fleet = Fleet::default();
         let first = fleet.next_id();

@@ -1,6 +1,6 @@
 //! Workers, their health, and the ledger of what is held on each.
 
-use crate::ids::{ModelKey, WorkerId};
+use crate::ids::{ModelKey, TenantId, WorkerId};
 use crate::time::Nanos;
 use alloc::vec::Vec;
 
@@ -22,6 +22,19 @@ pub struct Seats {
     pub kv_tokens: Option<u64>,
 }
 
+/// What one request must be for a worker to take it. `None`: no limit, or none known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// Most tokens of prompt and answer together. An answer whose length is not said counts as none.
+    pub context_max: Option<u32>,
+    /// Most tokens of an answer. A request that does not say how long its answer may be passes.
+    pub output_max: Option<u32>,
+    /// Whom it serves; empty: anybody.
+    pub tenants: Vec<TenantId>,
+    /// It completes one plain prompt and returns one text: see [`crate::Arrival::plain`].
+    pub plain_only: bool,
+}
+
 /// A worker as the caller describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerSpec {
@@ -34,6 +47,11 @@ pub struct WorkerSpec {
     pub models: Vec<ModelKey>,
     /// Whether it may get work before the first good probe.
     pub assume_ready: bool,
+    /// It asks for each of its requests: it has a seat only while it waits for one, as
+    /// [`crate::Input::Pop`] says.
+    pub pulls: bool,
+    /// Which requests it takes.
+    pub limits: RequestLimits,
 }
 
 /// Workers come, go, drain. The caller chooses the ids: see [`crate::Scheduler::next_worker_id`].
@@ -51,6 +69,8 @@ pub enum FleetChange {
     Seats(WorkerId, Seats),
     /// The models and adapters it lists changed.
     Models(WorkerId, Vec<ModelKey>),
+    /// Which requests it takes changed.
+    Limits(WorkerId, RequestLimits),
 }
 
 /// Whether a worker gets new work.

@@ -2,8 +2,9 @@
 
 use super::health::Health;
 use super::ledger::Ledger;
-use super::{Availability, Gauges, Seats, WorkerSpec};
+use super::{Availability, Gauges, RequestLimits, Seats, WorkerSpec};
 use crate::ids::{ModelKey, WorkerId};
+use crate::request::Arrival;
 use crate::time::Nanos;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -26,6 +27,9 @@ pub(crate) struct Worker {
     pub(crate) identity: u64,
     pub(crate) seats: Seats,
     pub(crate) ledger: Ledger,
+    /// How many requests it waits for; None: it takes what it is sent.
+    pub(crate) polls: Option<u32>,
+    pub(crate) limits: RequestLimits,
     pub(crate) health: Health,
     /// As last told to the caller.
     pub(crate) availability: Availability,
@@ -54,6 +58,8 @@ impl Worker {
             identity: spec.identity,
             seats: spec.seats,
             ledger: Ledger::default(),
+            polls: spec.pulls.then_some(0),
+            limits: spec.limits,
             availability: health.availability(),
             health,
             models: Vec::new(),
@@ -69,6 +75,23 @@ impl Worker {
         };
         worker.set_models(spec.models);
         worker
+    }
+
+    /// Whether it has a seat for a request with that many uncached tokens. A worker that pulls has
+    /// one only while it waits for a request.
+    pub(crate) fn seats_for(&self, prefill_tokens: u64) -> bool {
+        self.polls != Some(0) && self.ledger.fits(&self.seats, prefill_tokens)
+    }
+
+    /// Whether its limits allow the request; `prompt_tokens` may be an estimate.
+    pub(crate) fn allows(&self, guest: &Arrival, prompt_tokens: u32) -> bool {
+        let limits = &self.limits;
+        let output = guest.max_tokens.unwrap_or(0);
+        let within = |most: Option<u32>, tokens: u32| most.is_none_or(|most| tokens <= most);
+        within(limits.context_max, prompt_tokens.saturating_add(output))
+            && within(limits.output_max, output)
+            && (limits.tenants.is_empty() || limits.tenants.contains(&guest.tenant))
+            && (guest.plain || !limits.plain_only)
     }
 
     /// Replaces what it lists.

@@ -186,6 +186,7 @@ impl Scheduler {
         };
         // Counted before it is sent, so that the next decision sees it.
         let lease = worker.ledger.open(worker.id, prefill, resident);
+        worker.polls = worker.polls.map(|polls| polls.saturating_sub(1));
         worker.health.opened(id);
         if nobody_warm {
             worker.last_cold = now;

@@ -278,8 +278,7 @@ impl Scheduler {
             prefill_tokens: worker.ledger.prefill_tokens,
             resident_tokens: worker.ledger.resident_tokens,
             kv_usage: kv_usage as f32,
-            seat: !worker.health.saturated(now)
-                && worker.ledger.fits(&worker.seats, prefill_tokens),
+            seat: !worker.health.saturated(now) && worker.seats_for(prefill_tokens),
             matched_blocks: belief.blocks,
             matched_tokens,
             sessions: self.homes.sessions(worker.id.slot),
@@ -342,9 +341,11 @@ impl Scheduler {
 pub(super) fn has_room(worker: &Worker, now: Nanos) -> bool {
     (worker.health.takes_work(now) || worker.health.last_resort(now))
         && !worker.health.saturated(now)
-        && worker.ledger.fits(&worker.seats, 0)
+        && worker.seats_for(0)
 }
 
 fn could_take(worker: &Worker, request: &Request) -> bool {
-    worker.lists(request.guest.model) && !request.failed.contains(&worker.id)
+    worker.lists(request.guest.model)
+        && worker.allows(&request.guest, request.prompt_tokens)
+        && !request.failed.contains(&worker.id)
 }

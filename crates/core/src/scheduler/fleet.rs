@@ -42,6 +42,13 @@ impl Scheduler {
                     self.fit_capacity(id);
                 }
             }
+            FleetChange::Limits(id, limits) => {
+                if let Some(worker) = self.fleet.get_mut(id) {
+                    worker.limits = limits;
+                    self.room = true;
+                    self.fleet_changed = true;
+                }
+            }
             FleetChange::Models(id, models) => {
                 if let Some(worker) = self.fleet.get_mut(id) {
                     worker.set_models(models);
@@ -49,6 +56,16 @@ impl Scheduler {
                     self.fleet_changed = true;
                 }
             }
+        }
+    }
+
+    /// A worker waits for that many requests; says nothing of one that does not pull.
+    pub(super) fn pop(&mut self, id: WorkerId, seats: u32) {
+        if let Some(worker) = self.fleet.get_mut(id)
+            && let Some(polls) = &mut worker.polls
+        {
+            self.room |= seats > *polls;
+            *polls = seats;
         }
     }
 

@@ -63,6 +63,8 @@ pub struct WorkerView {
     pub resident_tokens: u64,
     /// Its limits.
     pub seats: Seats,
+    /// Requests that it waits for; None: it does not pull, it is sent what has a seat.
+    pub polls: Option<u32>,
     /// Blocks it is believed to hold by our own dispatches.
     pub believed_blocks: u64,
     /// Blocks (of the engine) that it said it holds, over all ranks.
@@ -183,6 +185,7 @@ impl Scheduler {
                 self.failed(attempt, end, now, effects);
             }
             Input::Responded { attempt, response } => self.responded(attempt, response),
+            Input::Pop { worker, seats } => self.pop(worker, seats),
             Input::Report { worker, report } => self.report(worker, report, now, effects),
             Input::KvEvents {
                 worker,
@@ -228,6 +231,7 @@ impl Scheduler {
             prefill_tokens: worker.ledger.prefill_tokens,
             resident_tokens: worker.ledger.resident_tokens,
             seats: worker.seats,
+            polls: worker.polls,
             believed_blocks: self.index.blocks(worker.id.slot),
             observed_blocks: self.observed.blocks(worker.id.slot),
             events: self.observed.flow(worker.id.slot),

@@ -4,7 +4,7 @@ use crate::room::{anonymous, chain, idle, skew, turn_of};
 use maitred_core::decision::Decision;
 use maitred_core::ids::RequestId;
 use maitred_core::place::PolicyConfig;
-use maitred_core::pool::{FleetChange, Seats, WorkerSpec};
+use maitred_core::pool::{FleetChange, RequestLimits, Seats, WorkerSpec};
 use maitred_core::request::{Arrival, Identity, Usage};
 use maitred_core::rng::Rng;
 use maitred_core::scheduler::{PoolConfig, Scheduler};
@@ -37,6 +37,8 @@ impl Pool {
                 },
                 models: Vec::new(),
                 assume_ready: true,
+                pulls: false,
+                limits: RequestLimits::default(),
             };
             let id = pool.scheduler.next_worker_id();
             pool.tell(Input::Fleet(FleetChange::Add(id, spec)));

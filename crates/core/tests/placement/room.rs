@@ -49,6 +49,7 @@ pub(crate) fn arrival(chain: Vec<u64>) -> Arrival {
         extra_prompts: 0,
         deadline: None,
         retryable: true,
+        plain: false,
     }
 }
 

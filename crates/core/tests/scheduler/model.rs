@@ -5,7 +5,9 @@ use crate::step::Step;
 use maitred_core::decision::Decision;
 use maitred_core::ids::{ModelKey, RequestId, ResponseKey, SessionKey, TenantId};
 use maitred_core::place::PolicyConfig;
-use maitred_core::pool::{Availability, FleetChange, Gauges, Report, Seats, WorkerSpec};
+use maitred_core::pool::{
+    Availability, FleetChange, Gauges, Report, RequestLimits, Seats, WorkerSpec,
+};
 use maitred_core::request::{Failure, Identity, KeySource, Usage};
 use maitred_core::scheduler::{LostResponse, PoolConfig};
 use maitred_core::{Arrival, AttemptId, Effect, Input, Nanos, Scheduler, WorkerId};
@@ -19,7 +21,11 @@ struct Guest {
     tried: Vec<WorkerId>,
     attempts: u8,
     /// Any worker would do, at once.
+    anywhere: bool,
+    /// What its limits are held against.
     plain: bool,
+    tenant: u64,
+    max_tokens: Option<u32>,
 }
 
 struct Staff {
@@ -29,6 +35,9 @@ struct Staff {
     draining: bool,
     full_until: Nanos,
     lists_all: bool,
+    /// Polls it said it has and that no dispatch took; None: it does not pull.
+    polls: Option<u32>,
+    limits: RequestLimits,
 }
 
 pub(crate) struct Model {
@@ -118,6 +127,7 @@ impl Model {
             prefill,
             model,
             ready,
+            pull,
         } = step.clone()
         {
             let id = self.scheduler.next_worker_id();
@@ -133,12 +143,16 @@ impl Model {
                 draining: false,
                 full_until: Nanos(0),
                 lists_all: model.is_none(),
+                polls: pull.is_some().then_some(0),
+                limits: pull.clone().unwrap_or_default(),
             });
             let spec = WorkerSpec {
                 identity: u64::from(id.slot),
                 seats,
                 models: model.map(ModelKey).into_iter().collect(),
                 assume_ready: ready,
+                pulls: pull.is_some(),
+                limits: pull.unwrap_or_default(),
             };
             self.send(Input::Fleet(FleetChange::Add(id, spec)));
             return;
@@ -149,6 +163,8 @@ impl Model {
         | Step::Seats(pick, _)
         | Step::Models(pick, _)
         | Step::Report(pick, _)
+        | Step::Pop(pick, _)
+        | Step::Limits(pick, _)
         | Step::Kv(pick, ..)) = *step
         else {
             panic!("{step:?}");
@@ -188,6 +204,14 @@ impl Model {
                 let models = model.map(ModelKey).into_iter().collect();
                 Input::Fleet(FleetChange::Models(id, models))
             }
+            Step::Pop(_, seats) => {
+                worker.polls = worker.polls.map(|_| seats);
+                Input::Pop { worker: id, seats }
+            }
+            Step::Limits(_, limits) => {
+                worker.limits = limits.clone();
+                Input::Fleet(FleetChange::Limits(id, limits))
+            }
             Step::Report(_, kind) => Input::Report {
                 worker: id,
                 report: report(kind),
@@ -207,6 +231,9 @@ impl Model {
             deadline_ms,
             extra,
             retryable,
+            plain,
+            tenant,
+            max_tokens,
         } = step.clone()
         else {
             return;
@@ -216,7 +243,7 @@ impl Model {
         let seed = session.unwrap_or(1_000 + request.0);
         let arrival = Arrival {
             request,
-            tenant: TenantId(0),
+            tenant: TenantId(tenant),
             flow: None,
             session: session.map(SessionKey),
             session_source: KeySource::Header,
@@ -231,13 +258,17 @@ impl Model {
             prompt_bytes: blocks * 64 + 30,
             body_bytes: 0,
             prompt_tokens: None,
-            max_tokens: None,
+            max_tokens,
             extra_prompts: extra,
             deadline: deadline_ms.map(|ms| self.now + Duration::from_millis(ms)),
             retryable,
+            plain,
         };
         let guest = Guest {
-            plain: model.is_none() && continues.is_none(),
+            anywhere: model.is_none() && continues.is_none(),
+            plain,
+            tenant,
+            max_tokens,
             ..Guest::default()
         };
         self.live.insert(request, guest);
@@ -360,8 +391,25 @@ impl Model {
         guest.attempts = attempt.number;
         guest.tried.push(worker);
         guest.sits = Some((attempt, worker));
-        let staff = self.staff.iter().find(|staff| staff.id == worker);
+        let (plain, tenant, output) = (guest.plain, guest.tenant, guest.max_tokens.unwrap_or(0));
+        let staff = self.staff.iter_mut().find(|staff| staff.id == worker);
         let staff = staff.expect("a worker of the pool");
+        if let Some(polls) = &mut staff.polls {
+            assert!(*polls > 0, "it did not ask for one");
+            *polls -= 1;
+        }
+        let limits = &staff.limits;
+        assert!(plain || !limits.plain_only, "not a plain one");
+        assert!(limits.tenants.is_empty() || limits.tenants.contains(&TenantId(tenant)));
+        assert!(
+            limits.output_max.is_none_or(|most| output <= most),
+            "too long an answer"
+        );
+        let context = decision.prompt_tokens + output;
+        assert!(
+            limits.context_max.is_none_or(|most| context <= most),
+            "too long"
+        );
         assert!(!staff.draining, "no new work on a draining worker");
         assert!(staff.slots.is_none_or(|slots| running < slots), "no slot");
         let chosen = &decision.candidates[0];
@@ -386,6 +434,11 @@ impl Model {
             let on_it = |guest: &&Guest| guest.sits.is_some_and(|(_, w)| w == view.worker);
             let count = self.live.values().filter(on_it).count();
             assert_eq!(view.running as usize, count, "{view:?}");
+            let staff = self.staff.iter().find(|s| s.id == view.worker).unwrap();
+            assert_eq!(
+                view.polls, staff.polls,
+                "polls are counted by one side only"
+            );
         }
         // Nobody whom any worker would do waits while one has all the room there is.
         let holds = ["session", "pin", "soft_affinity"].contains(&self.policy.name());
@@ -395,9 +448,11 @@ impl Model {
                 && staff.slots.is_none()
                 && staff.prefill.is_none()
                 && staff.lists_all
+                && staff.polls != Some(0)
+                && staff.limits == RequestLimits::default()
                 && staff.full_until <= self.now
         });
-        let waits = |guest: &Guest| guest.sits.is_none() && guest.plain && guest.attempts == 0;
+        let waits = |guest: &Guest| guest.sits.is_none() && guest.anywhere && guest.attempts == 0;
         if free && !holds {
             assert!(!self.live.values().any(waits), "a seat is free");
         }

@@ -1,5 +1,7 @@
 //! Random steps; numbers pick among whatever is there when the step is taken.
 
+use maitred_core::ids::TenantId;
+use maitred_core::pool::RequestLimits;
 use maitred_core::request::Failure;
 use proptest::collection::vec;
 use proptest::option;
@@ -16,6 +18,9 @@ pub(crate) enum Step {
         deadline_ms: Option<u64>,
         extra: u32,
         retryable: bool,
+        plain: bool,
+        tenant: u64,
+        max_tokens: Option<u32>,
     },
     Accepted(usize),
     FirstToken(usize),
@@ -39,6 +44,8 @@ pub(crate) enum Step {
         prefill: Option<u64>,
         model: Option<u64>,
         ready: bool,
+        /// It pulls, and takes such requests only.
+        pull: Option<RequestLimits>,
     },
     Remove(usize),
     Drain(usize, Option<u64>),
@@ -46,6 +53,9 @@ pub(crate) enum Step {
     Seats(usize, Option<u32>),
     Models(usize, Option<u64>),
     Report(usize, u8),
+    /// A worker's open polls, whether it pulls or not.
+    Pop(usize, u32),
+    Limits(usize, RequestLimits),
     /// A worker's word on its cache: session, first block, blocks, which word.
     Kv(usize, u64, u64, u64, u8),
     Policy(usize),
@@ -71,27 +81,62 @@ fn arrive() -> impl Strategy<Value = Step> {
         option::weighted(0.1, 0..4_u64),
         option::weighted(0.2, 0..5_000_u64),
         prop_oneof![4 => Just(0_u32), 1 => 1..4_u32],
-        any::<bool>(),
+        (
+            any::<bool>(),
+            any::<bool>(),
+            0..3_u64,
+            option::of(1..400_u32),
+        ),
     )
         .prop_map(
-            |(session, blocks, model, continues, deadline_ms, extra, retryable)| Step::Arrive {
+            |(session, blocks, model, continues, deadline_ms, extra, rest)| Step::Arrive {
                 session,
                 blocks,
                 model,
                 continues,
                 deadline_ms,
                 extra,
-                retryable,
+                retryable: rest.0,
+                plain: rest.1,
+                tenant: rest.2,
+                max_tokens: rest.3,
             },
         )
+}
+
+fn limits() -> impl Strategy<Value = RequestLimits> {
+    (
+        option::of(1..600_u32),
+        option::of(1..400_u32),
+        vec((0..3_u64).prop_map(TenantId), 0..2),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(context_max, output_max, tenants, plain_only)| RequestLimits {
+                context_max,
+                output_max,
+                tenants,
+                plain_only,
+            },
+        )
+}
+
+/// Half of those that pull take anything.
+fn pull() -> impl Strategy<Value = Option<RequestLimits>> {
+    let some = prop_oneof![Just(RequestLimits::default()), limits()];
+    option::of(some)
 }
 
 fn worker() -> impl Strategy<Value = Step> {
     let pick = any::<usize>;
     let few = || option::of(0..4_u32);
     prop_oneof![
-        3 => (few(), option::of(1..300_u64), option::weighted(0.2, 0..3_u64), any::<bool>())
-            .prop_map(|(slots, prefill, model, ready)| Step::Add { slots, prefill, model, ready }),
+        3 => (few(), option::of(1..300_u64), option::weighted(0.2, 0..3_u64), any::<bool>(), pull())
+            .prop_map(|(slots, prefill, model, ready, pull)| {
+                Step::Add { slots, prefill, model, ready, pull }
+            }),
+        6 => (pick(), 0..4_u32).prop_map(|(w, seats)| Step::Pop(w, seats)),
+        1 => (pick(), limits()).prop_map(|(w, limits)| Step::Limits(w, limits)),
         2 => pick().prop_map(Step::Remove),
         1 => (pick(), option::of(0..4_000_u64)).prop_map(|(w, ms)| Step::Drain(w, ms)),
         1 => pick().prop_map(Step::Resume),

@@ -265,6 +265,7 @@ fn arrival(
         extra_prompts: found.extra_prompts,
         deadline: None,
         retryable: true,
+        plain: false,
     }
 }
 

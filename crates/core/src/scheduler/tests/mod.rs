@@ -6,6 +6,7 @@ mod breakdown;
 mod events;
 mod fleet;
 mod line;
+mod pull;
 mod seats;
 
 use super::{PoolConfig, Scheduler};
@@ -13,7 +14,7 @@ use crate::decision::{Decision, Reason};
 use crate::ids::{AttemptId, RequestId, SessionKey, TenantId, WorkerId};
 use crate::input::{Effect, Input};
 use crate::place::{Answer, Policy, PolicyConfig, Question};
-use crate::pool::{FleetChange, Report, Seats, WorkerSpec};
+use crate::pool::{FleetChange, Report, RequestLimits, Seats, WorkerSpec};
 use crate::request::{Arrival, Failure, Identity, KeySource, Refusal, Usage};
 use crate::rng::Rng;
 use crate::time::Nanos;
@@ -65,6 +66,7 @@ fn guest(id: u64) -> Arrival {
         extra_prompts: 0,
         deadline: None,
         retryable: true,
+        plain: false,
     }
 }
 
@@ -107,6 +109,8 @@ impl Table {
             seats,
             models: Vec::new(),
             assume_ready,
+            pulls: false,
+            limits: RequestLimits::default(),
         };
         self.workers.push(id);
         self.send(Input::Fleet(FleetChange::Add(id, spec)))
