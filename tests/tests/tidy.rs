@@ -9,7 +9,7 @@ const LINES_MAX: usize = 500;
 
 /// Which crates of the workspace each crate may use in its product code.
 ///
-/// Dependencies point one way: cli -> gateway -> {text, wire, engine, records, enginesim} -> core.
+/// Dependencies point one way: cli -> {gateway, lab} -> {text, wire, engine, records, enginesim} -> core.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("wire", &[]),
@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("records", &["core"]),
     ("zmtp", &[]),
     ("enginesim", &["core", "wire", "zmtp"]),
+    ("lab", &["core", "enginesim", "records", "wire"]),
     (
         "gateway",
         &["core", "engine", "records", "text", "wire", "zmtp"],
@@ -29,6 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "engine",
             "enginesim",
             "gateway",
+            "lab",
             "records",
             "text",
             "wire",

@@ -1,0 +1,3 @@
+//! Situations that are worth a table of their own.
+
+pub mod starvation;

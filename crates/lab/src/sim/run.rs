@@ -1,0 +1,562 @@
+//! The loop: one event after the other, each told to the scheduler, each effect carried out.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use maitred_core::ids::{AttemptId, FlowKey, RequestId, SessionKey, WorkerId};
+use maitred_core::input::{Effect, Input};
+use maitred_core::line::LinesView;
+use maitred_core::pool::{FleetChange, Report, Seats, WorkerSpec};
+use maitred_core::request::{Arrival, Failure, Identity, KeySource};
+use maitred_core::rng::mix;
+use maitred_core::scheduler::{ConfigError, PoolConfig};
+use maitred_core::time::Nanos;
+use maitred_core::{Decision, Scheduler};
+use rustc_hash::FxBuildHasher;
+
+use super::engine::{Engine, EngineKind, Job, Progress};
+use super::events::{Event, Events};
+use super::workload::{Ask, End, Outcome, Workload};
+
+/// Blocks that stand for the leading text.
+const LEADING_BLOCKS: usize = 4;
+/// Bytes that stand for a token.
+const TOKEN_BYTES: u64 = 4;
+/// The watcher is called once in so many events.
+const WATCH_EVERY: u64 = 1 << 14;
+/// Bits of an engine's job id that number the attempt.
+const ATTEMPT_BITS: u32 = 8;
+
+/// What the scheduler hears of its engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reports {
+    /// Between two looks at the gauges.
+    pub every: Duration,
+    /// How old a look is when the scheduler hears of it.
+    pub delay: Duration,
+}
+
+/// What happens to the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FleetEvent {
+    /// The worker of that number (from 0, in order of joining) is gone; what runs on it fails.
+    Lose(usize),
+    /// It gets no new work.
+    Drain(usize),
+    /// One more worker joins, cold.
+    Join(EngineKind),
+}
+
+/// What is simulated, but for the clients.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The pool. Its `token_block` must be that of the workload's chains.
+    pub pool: PoolConfig,
+    /// The workers.
+    pub workers: Vec<EngineKind>,
+    /// Gauges; None: the engines tell nothing.
+    pub reports: Option<Reports>,
+    /// What happens to the fleet, and when.
+    pub fleet: Vec<(Nanos, FleetEvent)>,
+    /// When the simulation ends; None: when nothing is left to happen.
+    pub until: Option<Nanos>,
+    /// Seed of the scheduler's choices and of drawn service times.
+    pub seed: u64,
+}
+
+/// A setup that cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// A setting of the pool is out of its range.
+    #[error("{0}")]
+    Pool(ConfigError),
+    /// There is nobody to serve.
+    #[error("workers must be at least one")]
+    NoWorkers,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// One per request, in order of their ends; those that had not ended come last, by number.
+    pub outcomes: Vec<Outcome>,
+    /// When it ended.
+    pub ended: Nanos,
+    /// Events handled.
+    pub events: u64,
+    /// Most requests that waited at once.
+    pub line_most: usize,
+    /// The queue as it was at the end, with what it counted.
+    pub lines: LinesView,
+}
+
+/// Simulates. `watch` is told now and then how far it is: the virtual time and the events so far.
+///
+/// # Errors
+/// [`SetupError`].
+pub fn run(
+    setup: Setup,
+    workload: &mut dyn Workload,
+    watch: &mut dyn FnMut(Nanos, u64),
+) -> Result<Run, SetupError> {
+    let mut world = World::new(setup, workload)?;
+    let mut events = 0;
+    let mut now = Nanos::default();
+    while let Some((at, event)) = world.events.pop() {
+        if world.until.is_some_and(|until| at > until) {
+            break;
+        }
+        now = at;
+        events += 1;
+        if events % WATCH_EVERY == 0 {
+            watch(now, events);
+        }
+        world.happen(event, now);
+    }
+    let ended = world.until.unwrap_or(now);
+    Ok(Run {
+        ended,
+        events,
+        line_most: world.line_most,
+        lines: world.scheduler.lines(ended),
+        outcomes: world.close(ended),
+    })
+}
+
+struct Live {
+    ask: Ask,
+    outcome: Outcome,
+    attempt: Option<(AttemptId, usize)>,
+}
+
+struct Worker {
+    id: WorkerId,
+    engine: Box<dyn Engine>,
+    /// Of its pending event; older events of it are stale.
+    number: u64,
+    next: Option<Nanos>,
+    gone: bool,
+}
+
+struct World<'a> {
+    scheduler: Scheduler,
+    workload: &'a mut dyn Workload,
+    workers: Vec<Worker>,
+    by_id: HashMap<WorkerId, usize, FxBuildHasher>,
+    live: HashMap<RequestId, Live, FxBuildHasher>,
+    events: Events,
+    inputs: VecDeque<Input>,
+    effects: Vec<Effect>,
+    said: Vec<Progress>,
+    outcomes: Vec<Outcome>,
+    fleet: Vec<FleetEvent>,
+    reports: Option<Reports>,
+    until: Option<Nanos>,
+    seed: u64,
+    next_request: u64,
+    /// The scheduler's timer that is set.
+    armed: Option<Nanos>,
+    /// Requests that wait: first turns, follow-ups.
+    waiting: [usize; 2],
+    line_most: usize,
+}
+
+/// Which line it waits in.
+fn line(turn: u32) -> usize {
+    usize::from(turn > 1)
+}
+
+fn job_id(attempt: AttemptId) -> u64 {
+    attempt.request.0 << ATTEMPT_BITS | u64::from(attempt.number)
+}
+
+fn attempt_id(job: u64) -> AttemptId {
+    AttemptId {
+        request: RequestId(job >> ATTEMPT_BITS),
+        number: job as u8,
+    }
+}
+
+impl<'a> World<'a> {
+    fn new(setup: Setup, workload: &'a mut dyn Workload) -> Result<Self, SetupError> {
+        if setup.workers.is_empty() {
+            return Err(SetupError::NoWorkers);
+        }
+        let scheduler = Scheduler::new(setup.pool, setup.seed).map_err(SetupError::Pool)?;
+        let mut world = World {
+            scheduler,
+            workload,
+            workers: Vec::new(),
+            by_id: HashMap::with_hasher(FxBuildHasher),
+            live: HashMap::with_hasher(FxBuildHasher),
+            events: Events::default(),
+            inputs: VecDeque::new(),
+            effects: Vec::new(),
+            said: Vec::new(),
+            outcomes: Vec::new(),
+            fleet: Vec::new(),
+            reports: setup.reports,
+            until: setup.until,
+            seed: setup.seed,
+            next_request: 0,
+            armed: None,
+            waiting: [0, 0],
+            line_most: 0,
+        };
+        for kind in &setup.workers {
+            world.join(kind, Nanos::default());
+        }
+        for (index, (at, event)) in setup.fleet.into_iter().enumerate() {
+            world.fleet.push(event);
+            world.events.push(at, Event::Fleet(index));
+        }
+        if world.reports.is_some() {
+            world.events.push(Nanos::default(), Event::Sample);
+        }
+        world.next_session();
+        Ok(world)
+    }
+
+    fn happen(&mut self, event: Event, now: Nanos) {
+        match event {
+            Event::Start(ask) => {
+                self.arrive(*ask, now);
+                self.next_session();
+            }
+            Event::Send(ask) => self.arrive(*ask, now),
+            Event::Patience(request) => {
+                let waits = |live: &Live| live.outcome.first_token.is_none();
+                if self.live.get(&request).is_some_and(waits) {
+                    self.end(request, End::GaveUp, now);
+                    self.tell(Input::Cancel(request), now);
+                }
+            }
+            Event::Engine { worker, number } => {
+                if self.workers[worker].number == number {
+                    self.workers[worker].next = None;
+                    self.advance(worker, now);
+                    self.settle(now);
+                }
+            }
+            Event::Tick => {
+                self.armed = None;
+                self.tell(Input::Tick, now);
+            }
+            Event::Sample => self.sample(now),
+            Event::Heard { worker, gauges } => {
+                if !self.workers[worker].gone {
+                    let worker = self.workers[worker].id;
+                    let report = Report::Gauges(gauges);
+                    self.tell(Input::Report { worker, report }, now);
+                }
+            }
+            Event::Fleet(index) => match self.fleet[index].clone() {
+                FleetEvent::Lose(worker) => {
+                    if let Some(worker) = self.workers.get_mut(worker) {
+                        worker.gone = true;
+                        worker.number += 1;
+                        let change = FleetChange::Remove(worker.id);
+                        self.tell(Input::Fleet(change), now);
+                    }
+                }
+                FleetEvent::Drain(worker) => {
+                    if let Some(id) = self.workers.get(worker).map(|worker| worker.id) {
+                        self.tell(Input::Fleet(FleetChange::Drain(id, None)), now);
+                    }
+                }
+                FleetEvent::Join(kind) => self.join(&kind, now),
+            },
+        }
+    }
+
+    fn next_session(&mut self) {
+        if let Some((at, ask)) = self.workload.start() {
+            self.events.push(at, Event::Start(Box::new(ask)));
+        }
+    }
+
+    fn join(&mut self, kind: &EngineKind, now: Nanos) {
+        let id = self.scheduler.next_worker_id();
+        let index = self.workers.len();
+        self.workers.push(Worker {
+            id,
+            engine: kind.build(mix(self.seed ^ mix(index as u64))),
+            number: 0,
+            next: None,
+            gone: false,
+        });
+        self.by_id.insert(id, index);
+        let spec = WorkerSpec {
+            identity: mix(index as u64),
+            seats: Seats {
+                slots: Some(kind.slots()),
+                prefill_tokens: None,
+                kv_tokens: Some(kind.kv_tokens()),
+            },
+            models: Vec::new(),
+            limits: Default::default(),
+            pulls: false,
+            assume_ready: true,
+        };
+        self.tell(Input::Fleet(FleetChange::Add(id, spec)), now);
+    }
+
+    fn sample(&mut self, now: Nanos) {
+        let Some(reports) = self.reports else {
+            return;
+        };
+        for (index, worker) in self.workers.iter().enumerate() {
+            if !worker.gone {
+                let gauges = worker.engine.gauges();
+                let event = Event::Heard {
+                    worker: index,
+                    gauges,
+                };
+                self.events.push(now + reports.delay, event);
+            }
+        }
+        // Where all that is left to happen are looks at idle engines, nothing is left to happen.
+        if self.until.is_some() || !self.live.is_empty() {
+            self.events.push(now + reports.every, Event::Sample);
+        }
+    }
+
+    fn arrive(&mut self, ask: Ask, now: Nanos) {
+        let request = RequestId(self.next_request);
+        self.next_request += 1;
+        let session = SessionKey(mix(ask.session));
+        let leading = ask.chain.get(..ask.chain.len().min(LEADING_BLOCKS));
+        let arrival = Arrival {
+            request,
+            tenant: ask.tenant,
+            flow: Some(FlowKey(mix(ask.tenant.0 ^ session.0))),
+            session: Some(session),
+            session_source: KeySource::Header,
+            opening: Some(session),
+            scenario: None,
+            leading: leading.and_then(|l| l.last()).map(|hash| SessionKey(*hash)),
+            previous_response: None,
+            model: None,
+            turn: ask.turn,
+            identity: Identity::Tokens,
+            chain: ask.chain.clone(),
+            prompt_bytes: u64::from(ask.prompt_tokens) * TOKEN_BYTES,
+            body_bytes: u64::from(ask.prompt_tokens) * TOKEN_BYTES,
+            prompt_tokens: Some(ask.prompt_tokens),
+            max_tokens: Some(ask.output_tokens),
+            extra_prompts: 0,
+            plain: false,
+            deadline: None,
+            retryable: true,
+        };
+        if let Some(patience) = ask.patience {
+            self.events.push(now + patience, Event::Patience(request));
+        }
+        let outcome = Outcome {
+            session: ask.session,
+            group: ask.group,
+            tenant: ask.tenant,
+            turn: ask.turn,
+            tries: ask.tries,
+            prompt_tokens: ask.prompt_tokens,
+            output_tokens: ask.output_tokens,
+            arrived: now,
+            dispatched: None,
+            first_token: None,
+            ended: now,
+            end: End::Open,
+            worker: None,
+            reason: None,
+            predicted_tokens: 0,
+            cached_tokens: None,
+            attempts: 0,
+            contested: false,
+        };
+        self.waiting[line(ask.turn)] += 1;
+        let live = Live {
+            ask,
+            outcome,
+            attempt: None,
+        };
+        self.live.insert(request, live);
+        self.tell(Input::Arrive(Box::new(arrival)), now);
+        self.line_most = self.line_most.max(self.scheduler.line_len());
+    }
+
+    /// Tells the scheduler, and carries out what it says until it says nothing more.
+    fn tell(&mut self, input: Input, now: Nanos) {
+        self.inputs.push_back(input);
+        self.settle(now);
+    }
+
+    fn settle(&mut self, now: Nanos) {
+        while let Some(input) = self.inputs.pop_front() {
+            let mut effects = core::mem::take(&mut self.effects);
+            self.scheduler.handle(now, input, &mut effects);
+            for effect in effects.drain(..) {
+                self.carry_out(effect, now);
+            }
+            self.effects = effects;
+        }
+        if let Some(at) = self.scheduler.next_wake()
+            && self.armed.is_none_or(|armed| at < armed)
+        {
+            self.armed = Some(at);
+            self.events.push(at.max(now), Event::Tick);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, now: Nanos) {
+        match effect {
+            Effect::Dispatch(decision) => self.dispatch(&decision, now),
+            Effect::Refuse {
+                request,
+                refusal,
+                retry_after,
+            } => {
+                let end = End::Refused {
+                    refusal,
+                    retry_after,
+                };
+                self.end(request, end, now);
+            }
+            Effect::Abort(attempt) => {
+                if let Some(live) = self.live.get_mut(&attempt.request) {
+                    let retry = live.outcome.first_token.is_none();
+                    self.fail(attempt, Failure::Reset, retry, now);
+                }
+            }
+            Effect::Wake(_) | Effect::Availability { .. } | Effect::Epoch { .. } => {}
+        }
+    }
+
+    fn dispatch(&mut self, decision: &Decision, now: Nanos) {
+        let attempt = decision.attempt;
+        let Some(index) = self.by_id.get(&decision.worker).copied() else {
+            debug_assert!(false, "dispatches go to workers that joined");
+            return;
+        };
+        let Some(live) = self.live.get_mut(&attempt.request) else {
+            debug_assert!(false, "only what arrived is dispatched");
+            return;
+        };
+        let outcome = &mut live.outcome;
+        outcome.contested = self.waiting.iter().all(|count| *count > 0);
+        outcome.dispatched = Some(now);
+        outcome.worker = Some(decision.worker.slot);
+        outcome.reason = Some(decision.reason);
+        outcome.predicted_tokens = decision.predicted_cached_tokens;
+        outcome.attempts += 1;
+        self.waiting[line(live.ask.turn)] -= 1;
+        live.attempt = Some((attempt, index));
+        let job = Job {
+            id: job_id(attempt),
+            chain: &live.ask.chain,
+            prompt_tokens: live.ask.prompt_tokens,
+            output_tokens: live.ask.output_tokens,
+        };
+        match self.workers[index].engine.submit(now, job) {
+            Ok(()) => self.advance(index, now),
+            Err(failure) => self.fail(attempt, failure, true, now),
+        }
+    }
+
+    /// Lets an engine speak, and sets its next event.
+    fn advance(&mut self, index: usize, now: Nanos) {
+        let worker = &mut self.workers[index];
+        if worker.gone {
+            return;
+        }
+        let mut said = core::mem::take(&mut self.said);
+        let next = worker.engine.advance(now, &mut said);
+        if next != worker.next {
+            worker.next = next;
+            worker.number += 1;
+            if let Some(at) = next {
+                let event = Event::Engine {
+                    worker: index,
+                    number: worker.number,
+                };
+                self.events.push(at.max(now), event);
+            }
+        }
+        for word in said.drain(..) {
+            match word {
+                Progress::FirstToken(job) => {
+                    let attempt = attempt_id(job);
+                    if let Some(live) = self.live.get_mut(&attempt.request) {
+                        live.outcome.first_token.get_or_insert(now);
+                        self.inputs.push_back(Input::FirstToken(attempt));
+                    }
+                }
+                Progress::Finished(job, usage) => {
+                    let attempt = attempt_id(job);
+                    if let Some(live) = self.live.get_mut(&attempt.request) {
+                        live.outcome.cached_tokens = usage.cached_tokens;
+                        self.inputs.push_back(Input::Finished {
+                            attempt,
+                            usage,
+                            served: true,
+                        });
+                        self.end(attempt.request, End::Served, now);
+                    }
+                }
+            }
+        }
+        self.said = said;
+    }
+
+    fn fail(&mut self, attempt: AttemptId, failure: Failure, retry: bool, now: Nanos) {
+        self.inputs.push_back(Input::Failed {
+            attempt,
+            failure,
+            retry,
+            retry_after: None,
+        });
+        if !retry {
+            self.end(attempt.request, End::Failed(failure), now);
+        } else if let Some(live) = self.live.get_mut(&attempt.request) {
+            // It waits again, if only for a moment.
+            live.attempt = None;
+            live.outcome.dispatched = None;
+            self.waiting[line(live.ask.turn)] += 1;
+        }
+    }
+
+    /// The request is over for its client, who goes on.
+    fn end(&mut self, request: RequestId, end: End, now: Nanos) {
+        let Some(mut live) = self.live.remove(&request) else {
+            return;
+        };
+        match live.attempt {
+            Some((attempt, index)) if end != End::Served => {
+                self.workers[index].engine.cancel(now, job_id(attempt));
+                self.advance(index, now);
+            }
+            Some(_) => {}
+            None => self.waiting[line(live.ask.turn)] -= 1,
+        }
+        live.outcome.end = end;
+        live.outcome.ended = now;
+        if let Some((after, ask)) = self.workload.next(&live.outcome) {
+            self.events.push(now + after, Event::Send(Box::new(ask)));
+        }
+        self.outcomes.push(live.outcome);
+    }
+
+    fn close(mut self, now: Nanos) -> Vec<Outcome> {
+        let mut open: Vec<(RequestId, Outcome)> = self
+            .live
+            .drain()
+            .map(|(id, live)| (id, live.outcome))
+            .collect();
+        open.sort_unstable_by_key(|(id, _)| *id);
+        self.outcomes
+            .extend(open.into_iter().map(|(_, mut outcome)| {
+                outcome.ended = now;
+                outcome
+            }));
+        self.outcomes
+    }
+}
