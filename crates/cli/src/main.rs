@@ -1,10 +1,11 @@
-//! `maitred`: one binary for the gateway, the simulated engines and the demo.
+//! `maitred`: one binary for the gateway, the simulated engines, the demo and the lab.
 
 mod check;
 mod demo;
 mod engine;
 mod explain;
 mod serve;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ enum Command {
     Demo(demo::Args),
     Check(check::Args),
     Explain(explain::Args),
+    Simulate(simulate::Args),
 }
 
 fn main() -> ExitCode {
@@ -41,5 +43,6 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Check(args) => check::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Simulate(args) => simulate::run(args),
     }
 }

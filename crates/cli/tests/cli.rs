@@ -122,3 +122,29 @@ fn serve_greets_and_ends_on_sigterm() {
     assert!(kill.unwrap().success());
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn simulate_puts_policies_beside_each_other() {
+    let arguments = |last: &'static str| {
+        let mut all = "simulate starvation --policies fcfs,las --load 0.5 --newcomers 200 --seed 3"
+            .split(' ')
+            .collect::<Vec<_>>();
+        all.push(last);
+        maitred(&all)
+    };
+    let output = arguments("--json");
+    assert!(output.status.success(), "{}", err(&output));
+    let said: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    let rows = said["starvation"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["policy"].as_str()).collect();
+    assert_eq!(names, [Some("fcfs"), Some("las")]);
+    // Half of what the slots can take: everybody starts.
+    for row in rows {
+        assert_eq!(row["sums"]["started"], row["sums"]["newcomers"]);
+    }
+    assert_eq!(out(&output), out(&arguments("--json")));
+
+    let output = maitred(&["simulate", "starvation", "--policies", "fifo"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("fifo: no such"), "{}", err(&output));
+}
