@@ -7,15 +7,16 @@
 mod batch;
 mod engine;
 mod events;
-mod run;
 mod seats;
+mod setup;
 mod workload;
+mod world;
 
 #[cfg(test)]
 mod tests;
 
 pub use batch::Batch;
 pub use engine::{Engine, EngineKind, Job, Progress, Service};
-pub use run::{FleetEvent, Reports, Run, Setup, SetupError, run};
 pub use seats::SeatsEngine;
+pub use setup::{FleetEvent, Reports, Run, Setup, SetupError, run};
 pub use workload::{Ask, End, Outcome, Workload};

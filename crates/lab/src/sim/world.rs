@@ -1,128 +1,28 @@
 //! The loop: one event after the other, each told to the scheduler, each effect carried out.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use hashbrown::HashMap;
 use maitred_core::ids::{AttemptId, FlowKey, RequestId, SessionKey, WorkerId};
 use maitred_core::input::{Effect, Input};
-use maitred_core::line::LinesView;
 use maitred_core::pool::{FleetChange, Report, Seats, WorkerSpec};
 use maitred_core::request::{Arrival, Failure, Identity, KeySource};
 use maitred_core::rng::mix;
-use maitred_core::scheduler::{ConfigError, PoolConfig};
 use maitred_core::time::Nanos;
 use maitred_core::{Decision, Scheduler};
 use rustc_hash::FxBuildHasher;
 
 use super::engine::{Engine, EngineKind, Job, Progress};
 use super::events::{Event, Events};
+use super::setup::{FleetEvent, Reports, Run, Setup, SetupError};
 use super::workload::{Ask, End, Outcome, Workload};
 
 /// Blocks that stand for the leading text.
 const LEADING_BLOCKS: usize = 4;
 /// Bytes that stand for a token.
 const TOKEN_BYTES: u64 = 4;
-/// The watcher is called once in so many events.
-const WATCH_EVERY: u64 = 1 << 14;
 /// Bits of an engine's job id that number the attempt.
 const ATTEMPT_BITS: u32 = 8;
-
-/// What the scheduler hears of its engines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reports {
-    /// Between two looks at the gauges.
-    pub every: Duration,
-    /// How old a look is when the scheduler hears of it.
-    pub delay: Duration,
-}
-
-/// What happens to the fleet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FleetEvent {
-    /// The worker of that number (from 0, in order of joining) is gone; what runs on it fails.
-    Lose(usize),
-    /// It gets no new work.
-    Drain(usize),
-    /// One more worker joins, cold.
-    Join(EngineKind),
-}
-
-/// What is simulated, but for the clients.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// The pool. Its `token_block` must be that of the workload's chains.
-    pub pool: PoolConfig,
-    /// The workers.
-    pub workers: Vec<EngineKind>,
-    /// Gauges; None: the engines tell nothing.
-    pub reports: Option<Reports>,
-    /// What happens to the fleet, and when.
-    pub fleet: Vec<(Nanos, FleetEvent)>,
-    /// When the simulation ends; None: when nothing is left to happen.
-    pub until: Option<Nanos>,
-    /// Seed of the scheduler's choices and of drawn service times.
-    pub seed: u64,
-}
-
-/// A setup that cannot be simulated.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SetupError {
-    /// A setting of the pool is out of its range.
-    #[error("{0}")]
-    Pool(ConfigError),
-    /// There is nobody to serve.
-    #[error("workers must be at least one")]
-    NoWorkers,
-}
-
-/// What came of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Run {
-    /// One per request, in order of their ends; those that had not ended come last, by number.
-    pub outcomes: Vec<Outcome>,
-    /// When it ended.
-    pub ended: Nanos,
-    /// Events handled.
-    pub events: u64,
-    /// Most requests that waited at once.
-    pub line_most: usize,
-    /// The queue as it was at the end, with what it counted.
-    pub lines: LinesView,
-}
-
-/// Simulates. `watch` is told now and then how far it is: the virtual time and the events so far.
-///
-/// # Errors
-/// [`SetupError`].
-pub fn run(
-    setup: Setup,
-    workload: &mut dyn Workload,
-    watch: &mut dyn FnMut(Nanos, u64),
-) -> Result<Run, SetupError> {
-    let mut world = World::new(setup, workload)?;
-    let mut events = 0;
-    let mut now = Nanos::default();
-    while let Some((at, event)) = world.events.pop() {
-        if world.until.is_some_and(|until| at > until) {
-            break;
-        }
-        now = at;
-        events += 1;
-        if events % WATCH_EVERY == 0 {
-            watch(now, events);
-        }
-        world.happen(event, now);
-    }
-    let ended = world.until.unwrap_or(now);
-    Ok(Run {
-        ended,
-        events,
-        line_most: world.line_most,
-        lines: world.scheduler.lines(ended),
-        outcomes: world.close(ended),
-    })
-}
 
 struct Live {
     ask: Ask,
@@ -139,7 +39,7 @@ struct Worker {
     gone: bool,
 }
 
-struct World<'a> {
+pub(super) struct World<'a> {
     scheduler: Scheduler,
     workload: &'a mut dyn Workload,
     workers: Vec<Worker>,
@@ -179,7 +79,7 @@ fn attempt_id(job: u64) -> AttemptId {
 }
 
 impl<'a> World<'a> {
-    fn new(setup: Setup, workload: &'a mut dyn Workload) -> Result<Self, SetupError> {
+    pub(super) fn new(setup: Setup, workload: &'a mut dyn Workload) -> Result<Self, SetupError> {
         if setup.workers.is_empty() {
             return Err(SetupError::NoWorkers);
         }
@@ -216,6 +116,16 @@ impl<'a> World<'a> {
         }
         world.next_session();
         Ok(world)
+    }
+
+    /// The next event; when it happened, or None where it would happen after the end.
+    pub(super) fn step(&mut self) -> Option<Nanos> {
+        let (at, event) = self.events.pop()?;
+        if self.until.is_some_and(|until| at > until) {
+            return None;
+        }
+        self.happen(event, at);
+        Some(at)
     }
 
     fn happen(&mut self, event: Event, now: Nanos) {
@@ -545,18 +455,21 @@ impl<'a> World<'a> {
         self.outcomes.push(live.outcome);
     }
 
-    fn close(mut self, now: Nanos) -> Vec<Outcome> {
-        let mut open: Vec<(RequestId, Outcome)> = self
-            .live
-            .drain()
-            .map(|(id, live)| (id, live.outcome))
-            .collect();
+    /// What came of it all; `now` is the time of the last of `events`.
+    pub(super) fn close(mut self, now: Nanos, events: u64) -> Run {
+        let ended = self.until.unwrap_or(now);
+        let mut open: Vec<(RequestId, Live)> = self.live.drain().collect();
         open.sort_unstable_by_key(|(id, _)| *id);
-        self.outcomes
-            .extend(open.into_iter().map(|(_, mut outcome)| {
-                outcome.ended = now;
-                outcome
-            }));
-        self.outcomes
+        for (_, mut live) in open {
+            live.outcome.ended = ended;
+            self.outcomes.push(live.outcome);
+        }
+        Run {
+            ended,
+            events,
+            line_most: self.line_most,
+            lines: self.scheduler.lines(ended),
+            outcomes: self.outcomes,
+        }
     }
 }
