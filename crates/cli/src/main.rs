@@ -4,6 +4,7 @@ mod check;
 mod demo;
 mod engine;
 mod explain;
+mod hash_key;
 mod serve;
 mod simulate;
 
@@ -34,6 +35,7 @@ enum Command {
     Check(check::Args),
     Explain(explain::Args),
     Simulate(simulate::Args),
+    HashKey(hash_key::Args),
 }
 
 fn main() -> ExitCode {
@@ -44,5 +46,6 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Simulate(args) => simulate::run(args),
+        Command::HashKey(args) => hash_key::run(args),
     }
 }

@@ -14,7 +14,7 @@ use tracing_subscriber::filter::LevelFilter;
 /// Serve clients from workers: the gateway.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Configuration file; --listen, --admin, --policy, --records and --threads override it.
+    /// Configuration file; --listen, --admin, --policy, --fairness, --records and --threads override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where clients connect; 127.0.0.1:8080 where nothing else is said.
@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Placement policy of every pool: session where nothing else is said.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
+    /// Who goes next in the line of every pool: promise where nothing else is said.
+    #[arg(long, value_name = "NAME")]
+    fairness: Option<String>,
     /// The model that the workers serve; without it, whatever they list.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
@@ -90,6 +93,7 @@ fn configure(args: &Args) -> Result<Config, String> {
         admin: args.admin,
         workers: args.workers.clone(),
         policy: args.policy.clone(),
+        fairness: args.fairness.clone(),
         model: args.model.clone(),
         records: args.records.clone(),
         threads: args.threads,
@@ -191,9 +195,10 @@ fn greet_pool(text: &mut String, pool: &PoolSettings) {
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "pool {}: {model}, policy {}, workers {}",
+        "pool {}: {model}, policy {}, fairness {}, workers {}",
         pool.name,
         pool.core.policy.name(),
+        pool.core.fairness.name(),
         pool.workers.len()
     );
     if pool.workers.is_empty() {

@@ -112,7 +112,7 @@ fn serve_greets_and_ends_on_sigterm() {
     assert!(lines[0].starts_with("maitred serves http://127.0.0.1:"));
     assert_eq!(
         lines[1],
-        "pool default: whatever model its workers list, policy least_load, workers 1"
+        "pool default: whatever model its workers list, policy least_load, fairness promise, workers 1"
     );
     assert_eq!(lines[2], "  127.0.0.1:9 at http://127.0.0.1:9");
     let admin = lines[0].rsplit("admin http://").next().unwrap().to_owned();
@@ -147,4 +147,26 @@ fn simulate_puts_policies_beside_each_other() {
     let output = maitred(&["simulate", "starvation", "--policies", "fifo"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("fifo: no such"), "{}", err(&output));
+}
+
+#[test]
+fn a_key_is_hashed_and_not_shown() {
+    let hash = |key: &str| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_maitred"))
+            .arg("hash-key")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), key.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n";
+    // With and without the line end that `echo` adds.
+    assert_eq!(out(&hash("abc")), digest);
+    assert_eq!(out(&hash("abc\n")), digest);
+    let nothing = hash(" ");
+    assert!(!nothing.status.success());
+    assert!(err(&nothing).contains("standard input"));
 }

@@ -41,6 +41,8 @@ pub(crate) struct Story {
     pub(crate) endpoint: Endpoint,
     pub(crate) model: Arc<ModelMetrics>,
     pub(crate) stream: bool,
+    /// Who may continue the responses: the caller's identity as a number.
+    pub(crate) owner: u64,
     /// Milliseconds since 1970.
     pub(crate) time_ms: u64,
     /// Has the client's leaving looked for, where its connection must be told to.
@@ -248,7 +250,7 @@ impl Guest {
     /// The worker gave out an id that a later request may continue.
     pub(crate) fn responded(&self, id: &str) {
         if let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) {
-            let response: ResponseKey = maitred_text::response_key(self.facts.tenant, id);
+            let response: ResponseKey = maitred_text::response_key(self.story.owner, id);
             self.pool
                 .driver
                 .handle(Input::Responded { attempt, response });

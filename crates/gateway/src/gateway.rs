@@ -5,6 +5,7 @@ use crate::fleet::Fleet;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::recent::Recent;
+use crate::tenants::Registry;
 use maitred_core::Nanos;
 use maitred_records::{AttemptRecord, RecordSink};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub struct Gateway {
     pub pools: Vec<Arc<Pool>>,
     /// The workers' tasks; adds and removes workers.
     pub fleet: Fleet,
+    /// Who may call.
+    pub tenants: Registry,
     /// Counters and histograms.
     pub metrics: Arc<Metrics>,
     /// The last attempts.

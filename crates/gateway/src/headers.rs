@@ -74,6 +74,8 @@ pub(crate) struct Outbound<'a> {
     /// The body was decoded here: its coding is not sent on.
     pub(crate) decoded: bool,
     pub(crate) pass_credentials: bool,
+    /// The header in which tenants are named to us: not sent on.
+    pub(crate) tenant_header: Option<&'a str>,
 }
 
 /// The head of the request to a worker.
@@ -116,6 +118,9 @@ pub(crate) fn request_head(
 }
 
 fn goes_up(name: &str, out: &Outbound<'_>, has_own: bool) -> bool {
+    if out.tenant_header == Some(name) {
+        return false;
+    }
     match about(name) {
         About::Connection | About::Ours | About::Request => false,
         About::Credential => out.pass_credentials && !(has_own && name == "authorization"),
@@ -188,6 +193,7 @@ mod tests {
             body_length: Some(2),
             decoded: true,
             pass_credentials: pass,
+            tenant_header: None,
         };
         let own = own.map(|o| HeaderValue::from_str(o).unwrap());
         let head = request_head(&out, "10.0.0.1:80", "/pre", own.as_ref());

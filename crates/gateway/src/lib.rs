@@ -29,8 +29,10 @@ mod request_id;
 mod scripted;
 mod service;
 mod start;
+mod tenants;
 pub mod upstream;
 
 pub use config::Config;
 pub use gateway::Gateway;
 pub use start::{Running, StartError, start};
+pub use tenants::{Registry, Tenant, tenant_id};

@@ -8,6 +8,7 @@ use crate::listener::Listener;
 use crate::metrics::Metrics;
 use crate::pool::{AddError, Pool};
 use crate::recent::Recent;
+use crate::tenants::Registry;
 use maitred_records::RecordSink;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -135,9 +136,15 @@ fn build(config: Config, records: RecordSink, threads: usize) -> Result<Gateway,
             .finish()
     };
     let seed = config.seed.unwrap_or_else(drawn);
+    let tenants = Registry::load(&config).map_err(|message| StartError::Setting {
+        setting: "tenants".to_owned(),
+        message,
+    })?;
     let mut pools = Vec::with_capacity(config.pools.len());
     for (index, settings) in config.pools.iter().enumerate() {
         let seed = seed.wrapping_add(index as u64);
+        let mut settings = settings.clone();
+        settings.core.tenants = tenants.terms(&settings.core.bands);
         let pool =
             Pool::new(settings.clone(), &metrics, origin, threads, seed).map_err(|error| {
                 StartError::Setting {
@@ -151,6 +158,7 @@ fn build(config: Config, records: RecordSink, threads: usize) -> Result<Gateway,
         config,
         pools,
         fleet: Fleet::new(Handle::current()),
+        tenants,
         metrics,
         recent: Recent::default(),
         records,

@@ -24,7 +24,8 @@ pub const MEDIA_BYTES: usize = 4096;
 pub struct Context<'a> {
     /// Seed of the chain; see [`crate::scope()`].
     pub scope: u64,
-    /// The tenant id's number.
+    /// Whose keys these are: the isolation value of the tenant, or of an anonymous caller's
+    /// credential; 0 without.
     pub tenant: u64,
     /// Tells callers of one tenant apart where nothing else does (hash of peer or forwarded
     /// address); 0 where they are not told apart. With `tenant` 0 too, content gives no session.
@@ -63,7 +64,7 @@ pub struct Identified {
     /// Hash of the opening, scoped by pool, tenant, client and model. None where the request has no
     /// text, or continues a stored response (whose opening the worker holds).
     pub opening: Option<SessionKey>,
-    /// Named or derived prompt version, scoped by pool and model.
+    /// Named or derived prompt version, in the chain's scope.
     pub scenario: Option<SessionKey>,
     /// Hash of the leading text in the chain's scope.
     pub leading: Option<SessionKey>,
@@ -228,7 +229,7 @@ fn set_keys(
     if has_text && !continues_response(head) {
         identified.opening = Some(opening_key(opening, system, head, &client));
     }
-    identified.scenario = scenario(opening, system, context, model);
+    identified.scenario = scenario(opening, system, context);
     let seed = mix(seeds::EXPLICIT, &client);
     if let Some((key, source)) = session::explicit(head, context, seed) {
         identified.session = Some(key);
@@ -299,13 +300,9 @@ fn opening_key(
 }
 
 /// The scenario header's value, else the hash of system text and tools.
-fn scenario(
-    opening: &Opening<'_>,
-    system: u64,
-    context: &Context<'_>,
-    model: u64,
-) -> Option<SessionKey> {
-    let scope = [context.pool, model];
+fn scenario(opening: &Opening<'_>, system: u64, context: &Context<'_>) -> Option<SessionKey> {
+    // Tenants whose caches are apart have no use for each other's places.
+    let scope = [context.scope];
     let named = (context.header)(context.scenario_header).map(str::trim);
     if let Some(name) = named.filter(|name| !name.is_empty()) {
         return key_of(name.as_bytes(), mix(seeds::NAMED_SCENARIO, &scope));
@@ -313,7 +310,7 @@ fn scenario(
     if opening.system.is_empty() && opening.tools.is_none() {
         return None;
     }
-    let seed = mix(seeds::SCENARIO, &[context.pool, model, system]);
+    let seed = mix(seeds::SCENARIO, &[context.scope, system]);
     let tools = opening.tools.unwrap_or_default();
     Some(SessionKey(xxh3_64_with_seed(tools, seed)))
 }

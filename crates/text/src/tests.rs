@@ -27,12 +27,14 @@ fn of_text(endpoint: Endpoint, body: &str, caller: Caller<'_>) -> Identified {
         let found = caller.headers.iter().find(|(n, _)| *n == name);
         found.map(|(_, value)| *value)
     };
+    let salt = head.value("cache_salt").and_then(|salt| salt.string());
     let context = Context {
         scope: scope(&Scope {
             pool: 7,
             model: head.model.as_deref().unwrap_or_default(),
+            revision: "",
             isolation: caller.tenant,
-            cache_salt: head.field("cache_salt").unwrap_or_default(),
+            cache_salt: salt.as_deref().unwrap_or_default(),
         }),
         tenant: caller.tenant,
         client_scope: caller.client,

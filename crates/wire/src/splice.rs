@@ -1,4 +1,4 @@
-//! A body with one top-level field changed; all other bytes stay as they are.
+//! A body with some top-level fields changed; all other bytes stay as they are.
 
 use crate::head::RequestHead;
 
@@ -7,27 +7,36 @@ use crate::head::RequestHead;
 /// it is and must need no escapes. Equal input gives equal bytes.
 #[must_use]
 pub fn set_field(head: &RequestHead<'_>, name: &str, value: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(head.body.len() + name.len() + value.len() + 4);
+    set_fields(head, &[(name, value)])
+}
+
+/// The same for several fields of different names.
+#[must_use]
+pub fn set_fields(head: &RequestHead<'_>, fields: &[(&str, &[u8])]) -> Vec<u8> {
+    let more: usize = fields.iter().map(|(n, v)| n.len() + v.len() + 4).sum();
+    let mut out = Vec::with_capacity(head.body.len() + more);
     let mut copied = 0;
-    for field in head.fields.iter().filter(|f| f.name == name) {
-        out.extend_from_slice(&head.body[copied..field.value.start]);
-        out.extend_from_slice(value);
-        copied = field.value.end;
+    for field in &head.fields {
+        if let Some((_, value)) = fields.iter().find(|(name, _)| *name == field.name) {
+            out.extend_from_slice(&head.body[copied..field.value.start]);
+            out.extend_from_slice(value);
+            copied = field.value.end;
+        }
     }
-    if copied == 0 {
-        let last = head.fields.last();
-        // Behind the last field, or behind the opening brace.
-        copied = last.map_or_else(
-            || {
-                head.body
-                    .iter()
-                    .position(|b| *b == b'{')
-                    .map_or(0, |n| n + 1)
-            },
-            |field| field.value.end,
-        );
-        out.extend_from_slice(&head.body[..copied]);
-        if last.is_some() {
+    // What is new goes behind the last field, or behind the opening brace.
+    let end = head.fields.last().map_or_else(
+        || {
+            let brace = head.body.iter().position(|b| *b == b'{');
+            brace.map_or(0, |n| n + 1)
+        },
+        |field| field.value.end,
+    );
+    let mut first = head.fields.is_empty();
+    let is_there = |name: &str| head.fields.iter().any(|f| f.name == name);
+    for (name, value) in fields.iter().filter(|(name, _)| !is_there(name)) {
+        out.extend_from_slice(&head.body[copied..end]);
+        copied = end;
+        if !std::mem::take(&mut first) {
             out.push(b',');
         }
         out.push(b'"');
@@ -60,5 +69,23 @@ mod tests {
         assert_eq!(set(r#"{"a":1,"a":[2]}"#, "a", "7"), r#"{"a":7,"a":7}"#);
         assert_eq!(set(r#"{"b":"x"} "#, "a", "7"), r#"{"b":"x","a":7} "#);
         assert_eq!(set(" { } ", "a", "7"), r#" {"a":7 } "#);
+    }
+
+    #[test]
+    fn several_fields_change_at_once() {
+        let set = |body: &str| {
+            let head = parse(Endpoint::Chat, body.as_bytes(), 128).unwrap();
+            let fields: [(&str, &[u8]); 2] = [("model", b"\"n\""), ("salt", b"1")];
+            String::from_utf8(set_fields(&head, &fields)).unwrap()
+        };
+        assert_eq!(
+            set(r#"{"salt": 0, "x":[ 1 ], "model" :"m" } "#),
+            r#"{"salt": 1, "x":[ 1 ], "model" :"n" } "#
+        );
+        assert_eq!(
+            set(r#"{"model":"m", "x":2}"#),
+            r#"{"model":"n", "x":2,"salt":1}"#
+        );
+        assert_eq!(set("{}"), r#"{"model":"n","salt":1}"#);
     }
 }

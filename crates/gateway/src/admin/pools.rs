@@ -1,7 +1,7 @@
 //! `/pools`, and what a scrape of the metrics needs to know of them.
 
 use super::answer::{Answer, Fields, Wrong, json_answer};
-use crate::config::policy_from_json;
+use crate::config::{Choice, from_json};
 use crate::gateway::Gateway;
 use crate::metrics::{PoolRow, WorkerRow};
 use crate::pool::Pool;
@@ -18,9 +18,10 @@ pub(super) fn list(gateway: &Gateway) -> Answer {
 }
 
 fn show(pool: &Pool) -> Value {
-    let (policy, line, index_bytes) = pool.driver.read(|scheduler| {
+    let (policy, fairness, line, index_bytes) = pool.driver.read(|scheduler| {
         (
             scheduler.config().policy.name(),
+            scheduler.config().fairness.name(),
             scheduler.line_len(),
             scheduler.index_bytes(),
         )
@@ -32,6 +33,7 @@ fn show(pool: &Pool) -> Value {
         "aliases": pool.settings.aliases,
         "models": pool.model_names(),
         "policy": policy,
+        "fairness": fairness,
         "line": line,
         "requests": pool.driver.live(),
         "index_bytes": index_bytes,
@@ -47,28 +49,31 @@ fn ready(views: &[crate::pool::NamedView]) -> usize {
         .count()
 }
 
-/// Switches a pool's policy; what the new one can use of the old one's state stays.
-pub(super) fn set_policy(
+/// Switches a pool's policy, of placement or of fairness; what the new one can use of the old one's
+/// state stays.
+pub(super) fn set<C: Choice>(
     gateway: &Gateway,
     pool: &str,
     mut fields: Fields,
+    input: impl FnOnce(C) -> Input,
 ) -> Result<Answer, Wrong> {
+    let kind = C::KIND;
     let pool = gateway
         .pool(pool)
         .ok_or_else(|| Wrong::missing(format!("no pool `{pool}`")))?;
     let name = fields
         .text("name")?
-        .ok_or_else(|| Wrong::field("name", "is missing: which policy?"))?;
+        .ok_or_else(|| Wrong::field("name", format!("is missing: which {kind}?")))?;
     let options = match fields.take("options") {
         None => Map::new(),
         Some(Value::Object(options)) => options,
         Some(_) => return Err(Wrong::field("options", "must be an object")),
     };
     fields.finish("name, options")?;
-    let policy = policy_from_json(&name, &options)
-        .map_err(|(field, message)| Wrong::field(&field, message))?;
-    pool.driver.handle(Input::SetPolicy(policy));
-    tracing::info!(pool = %pool.name, policy = %name, "policy switched");
+    let choice = from_json(&name, &options)
+        .map_err(|(field, message): (String, String)| Wrong::field(&field, message))?;
+    pool.driver.handle(input(choice));
+    tracing::info!(pool = %pool.name, to = %name, "{kind} switched");
     Ok(json_answer(StatusCode::OK, &show(pool)))
 }
 

@@ -5,6 +5,7 @@ use super::{explain, guard, pools, workers};
 use crate::gateway::Gateway;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
+use maitred_core::Input;
 use serde_json::{Value, json};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -72,16 +73,21 @@ async fn named(
             }
         }
     }
-    let policy_of = path
+    let of_pool = path
         .strip_prefix("/pools/")
-        .and_then(|rest| rest.strip_suffix("/policy"));
-    if let Some(pool) = policy_of.filter(|_| method == Method::PUT) {
-        return pools::set_policy(gateway, &decoded(pool)?, Fields::read(body).await?);
+        .filter(|_| method == Method::PUT);
+    if let Some(pool) = of_pool.and_then(|rest| rest.strip_suffix("/policy")) {
+        let fields = Fields::read(body).await?;
+        return pools::set(gateway, &decoded(pool)?, fields, Input::SetPolicy);
+    }
+    if let Some(pool) = of_pool.and_then(|rest| rest.strip_suffix("/fairness")) {
+        let fields = Fields::read(body).await?;
+        return pools::set(gateway, &decoded(pool)?, fields, Input::SetFairness);
     }
     Err(Wrong::missing(format!(
         "no {method} {path}; there are: GET /workers, POST /workers, POST /workers/NAME/drain, \
          POST /workers/NAME/resume, DELETE /workers/NAME, GET /pools, PUT /pools/NAME/policy, \
-         GET /explain/ID, GET /config, GET /metrics, GET /health, GET /ready"
+         PUT /pools/NAME/fairness,          GET /explain/ID, GET /config, GET /metrics, GET /health, GET /ready"
     )))
 }
 
@@ -96,8 +102,12 @@ fn metrics(gateway: &Gateway) -> Answer {
 fn effective_config(gateway: &Gateway) -> Value {
     let mut shown = gateway.config.show();
     for (index, pool) in gateway.pools.iter().enumerate() {
-        let policy = pool.driver.read(|s| s.config().policy.name());
+        let (policy, fairness) = pool.driver.read(|s| {
+            let config = s.config();
+            (config.policy.name(), config.fairness.name())
+        });
         shown["pools"][index]["policy"] = json!(policy);
+        shown["pools"][index]["fairness"] = json!(fairness);
     }
     shown
 }

@@ -1,8 +1,9 @@
 //! The simple case: one pool, from flags.
 
-use super::pools::unknown_policy;
+use super::options::{Choice, unknown};
 use super::problem::Problem;
 use super::settings::{Config, PoolSettings};
+use maitred_core::line::FairnessConfig;
 use maitred_core::place::PolicyConfig;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ pub struct Flags {
     pub workers: Vec<String>,
     /// `--policy`.
     pub policy: Option<String>,
+    /// `--fairness`.
+    pub fairness: Option<String>,
     /// `--model`.
     pub model: Option<String>,
     /// `--records`.
@@ -71,7 +74,16 @@ impl Flags {
         } else {
             config.pools = vec![self.pool(&mut problems)];
         }
-        self.apply_policy(&mut config, &mut problems);
+        let policy = chosen::<PolicyConfig>("--policy", &self.policy, &mut problems);
+        let fairness = chosen::<FairnessConfig>("--fairness", &self.fairness, &mut problems);
+        for pool in &mut config.pools {
+            if let Some(policy) = &policy {
+                pool.core.policy = policy.clone();
+            }
+            if let Some(fairness) = &fairness {
+                pool.core.fairness = fairness.clone();
+            }
+        }
         if problems.is_empty() {
             Ok(config)
         } else {
@@ -97,20 +109,16 @@ impl Flags {
         }
         pool
     }
+}
 
-    fn apply_policy(&self, config: &mut Config, problems: &mut Vec<Problem>) {
-        let Some(name) = &self.policy else {
-            return;
-        };
-        match PolicyConfig::named(name) {
-            Ok(policy) => {
-                for pool in &mut config.pools {
-                    pool.core.policy = policy.clone();
-                }
-            }
-            Err(_) => problems.push(problem("--policy", unknown_policy(name))),
-        }
+/// What the flag names.
+fn chosen<C: Choice>(flag: &str, name: &Option<String>, problems: &mut Vec<Problem>) -> Option<C> {
+    let name = name.as_ref()?;
+    let choice = C::choose(name);
+    if choice.is_none() {
+        problems.push(problem(flag, unknown::<C>(name)));
     }
+    choice
 }
 
 fn problem(flag: &str, message: impl Into<String>) -> Problem {

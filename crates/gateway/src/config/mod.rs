@@ -4,24 +4,31 @@
 //! It is a pure function: nothing is read, resolved or connected to.
 
 mod flags;
+mod isolation;
 mod kv_events;
+mod line;
+mod options;
 mod pools;
 mod problem;
 mod read;
 mod settings;
 mod show;
+mod tenants;
 mod tree;
 mod values;
 
 pub use flags::Flags;
+pub use isolation::{Isolation, IsolationSettings};
 pub use kv_events::{KvEventsMode, KvEventsPlace, KvEventsSettings};
-pub(crate) use pools::{parse_engine, policy_from_json};
+pub(crate) use options::{Choice, from_json};
+pub(crate) use pools::parse_engine;
 pub use problem::Problem;
 pub use read::check;
 pub use settings::{
     AllowRule, Config, DEFAULT_POLICY, EngineChoice, Limits, PoolSettings, ProbeSettings,
     ScrapeSettings, Secret, Timeouts, WorkerSettings, WorkerUrl,
 };
+pub use tenants::{Anonymous, KeyDigest, KeySource, TenantSettings, digest_of};
 pub(crate) use values::{parse_duration, valid_name};
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! The `pools` of a configuration file.
 
+use super::isolation;
 use super::kv_events;
-use super::problem::{Problem, nearest};
+use super::line;
+use super::options;
+use super::problem::Problem;
 use super::settings::{EngineChoice, PoolSettings, Secret, WorkerSettings};
 use super::tree::{Field, Section, Value};
 use maitred_core::limits::{ATTEMPTS_MAX, WORKERS_MAX};
-use maitred_core::place::{OptionError, OptionValue, PolicyConfig};
+use maitred_core::place::PolicyConfig;
 use maitred_core::pool::Seats;
 use maitred_core::scheduler::LostResponse;
 use maitred_engine::EngineKind;
@@ -15,7 +18,11 @@ const ENGINES: [&str; 7] = [
 ];
 
 /// Takes `pools`, and checks what must hold among them.
-pub(super) fn read_pools(top: &mut Section<'_>, problems: &mut Vec<Problem>) -> Vec<PoolSettings> {
+pub(super) fn read_pools(
+    top: &mut Section<'_>,
+    salts: bool,
+    problems: &mut Vec<Problem>,
+) -> Vec<PoolSettings> {
     let Some(field) = top.take("pools") else {
         problems.push(top.problem("pools", "is missing; at least one pool is needed"));
         return Vec::new();
@@ -27,7 +34,10 @@ pub(super) fn read_pools(top: &mut Section<'_>, problems: &mut Vec<Problem>) -> 
     if list.is_empty() {
         problems.push(field.problem("at least one pool is needed"));
     }
-    let mut taken = Taken::default();
+    let mut taken = Taken {
+        salts,
+        ..Taken::default()
+    };
     let mut pools = Vec::new();
     for item in field.items() {
         match Section::open(&item) {
@@ -38,12 +48,14 @@ pub(super) fn read_pools(top: &mut Section<'_>, problems: &mut Vec<Problem>) -> 
     pools
 }
 
-/// Names that must be unique in the whole gateway.
+/// Names that must be unique in the whole gateway, and what pools share.
 #[derive(Default)]
 struct Taken {
     pools: Vec<String>,
     models: Vec<String>,
     workers: Vec<String>,
+    /// There is a secret to make salts with.
+    salts: bool,
 }
 
 /// Notes a name, or says that it is there already.
@@ -64,11 +76,12 @@ fn read_pool(
     let mut pool = PoolSettings::named("default");
     read_names(&mut section, &mut pool, several, taken, problems);
     if let Some(field) = section.take("policy") {
-        match read_policy(&field) {
+        match options::read::<PolicyConfig>(&field) {
             Ok(policy) => pool.core.policy = policy,
             Err(problem) => problems.push(problem),
         }
     }
+    line::read(&mut section, &mut pool.core, problems);
     read_scheduling(&mut section, &mut pool, problems);
     read_signals(&mut section, &mut pool, problems);
     read_data_path(&mut section, &mut pool, problems);
@@ -77,6 +90,7 @@ fn read_pool(
     if let Some(field) = section.take("workers") {
         read_workers(&field, &mut pool, taken, problems);
     }
+    isolation::check(&section, &pool, taken.salts, problems);
     // The ranges above are the core's own; this is the net beneath them.
     if let Err(error) = pool.core.validate() {
         let message = format!("must be {}", error.allowed);
@@ -238,12 +252,7 @@ fn read_data_path(section: &mut Section<'_>, pool: &mut PoolSettings, problems: 
         &mut pool.pass_credentials,
         Field::flag,
     );
-    section.set(
-        problems,
-        "isolate_tenants",
-        &mut pool.isolate_tenants,
-        Field::flag,
-    );
+    isolation::read(section, pool, problems);
     section.set(problems, "api_key", &mut pool.api_key, read_api_key);
     section.set_count(problems, "token_block", &mut pool.token_block, 1..=4_096);
 }
@@ -376,86 +385,4 @@ pub(crate) fn parse_engine(name: &str) -> Option<EngineChoice> {
     serde_json::from_value::<EngineKind>(serde_json::Value::from(name))
         .ok()
         .map(EngineChoice::Kind)
-}
-
-fn read_policy(field: &Field<'_>) -> Result<PolicyConfig, Problem> {
-    if let Value::Text(name) = &field.node.value {
-        return PolicyConfig::named(name).map_err(|_| field.problem(unknown_policy(name)));
-    }
-    let mut section = Section::open(field)
-        .map_err(|_| field.wrong_kind("a policy's name, or a mapping with `name`"))?;
-    let Some(name) = section.take("name") else {
-        return Err(section.problem("name", "is missing: which policy?"));
-    };
-    let text = name.text()?;
-    let mut policy = PolicyConfig::named(text).map_err(|_| name.problem(unknown_policy(text)))?;
-    for (place, key, option) in section.rest() {
-        let value = match &option.node.value {
-            Value::Integer(n) => OptionValue::Number(*n as f64),
-            Value::Number(n) => OptionValue::Number(*n),
-            Value::Text(text) => OptionValue::Text(text),
-            Value::Flag(flag) => OptionValue::Flag(*flag),
-            _ => return Err(option.wrong_kind("a number, a text, true or false")),
-        };
-        if let Err(error) = policy.set(key, value) {
-            let mut problem = option.problem(option_message(&policy, key, &error));
-            if matches!(error, OptionError::UnknownOption(_)) {
-                (problem.line, problem.column) = (place.line, place.column);
-            }
-            return Err(problem);
-        }
-    }
-    Ok(policy)
-}
-
-/// Says that there is no such policy, which there are, and which was probably meant.
-pub(crate) fn unknown_policy(name: &str) -> String {
-    let known = PolicyConfig::NAMES;
-    let hint = nearest(name, known)
-        .map(|near| format!("did you mean `{near}`? "))
-        .unwrap_or_default();
-    format!("unknown policy `{name}`; {hint}known: {}", known.join(", "))
-}
-
-fn option_message(policy: &PolicyConfig, option: &str, error: &OptionError) -> String {
-    match error {
-        OptionError::UnknownPolicy | OptionError::UnknownFairness => unknown_policy(policy.name()),
-        OptionError::BadValue(allowed) => format!("must be {allowed}"),
-        OptionError::UnknownOption([]) => format!("policy `{}` has no options", policy.name()),
-        OptionError::UnknownOption(known) => {
-            let hint = nearest(option, known)
-                .map(|near| format!("did you mean `{near}`? "))
-                .unwrap_or_default();
-            format!(
-                "policy `{}` has no such option; {hint}known: {}",
-                policy.name(),
-                known.join(", ")
-            )
-        }
-    }
-}
-
-/// The policy that the admin API's JSON names: `(field, message)` where it is wrong.
-pub(crate) fn policy_from_json(
-    name: &str,
-    options: &serde_json::Map<String, serde_json::Value>,
-) -> Result<PolicyConfig, (String, String)> {
-    let mut policy =
-        PolicyConfig::named(name).map_err(|_| ("name".to_owned(), unknown_policy(name)))?;
-    for (key, value) in options {
-        let field = format!("options.{key}");
-        let value = match value {
-            serde_json::Value::Number(n) => OptionValue::Number(n.as_f64().unwrap_or(f64::NAN)),
-            serde_json::Value::String(text) => OptionValue::Text(text),
-            serde_json::Value::Bool(flag) => OptionValue::Flag(*flag),
-            _ => {
-                return Err((field, "must be a number, a text, true or false".to_owned()));
-            }
-        };
-        if let Err(error) = policy.set(key, value) {
-            let message = option_message(&policy, key, &error);
-            return Err((field, message));
-        }
-    }
-    Ok(policy)
 }

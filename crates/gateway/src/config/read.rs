@@ -1,8 +1,10 @@
 //! From the file's text to a checked configuration.
 
+use super::line;
 use super::pools::read_pools;
 use super::problem::Problem;
 use super::settings::{AllowRule, Config, Secret};
+use super::tenants;
 use super::tree::{Field, Section, parse};
 use super::values::parse_allow_rule;
 use std::path::PathBuf;
@@ -55,7 +57,9 @@ fn read_top(mut top: Section<'_>, problems: &mut Vec<Problem>) -> Config {
             Err(problem) => problems.push(problem),
         }
     }
-    config.pools = read_pools(&mut top, problems);
+    let bands = tenants::read(&mut top, &mut config, problems);
+    config.pools = read_pools(&mut top, config.salt_secret.is_some(), problems);
+    line::check_bands(bands, &config.pools, problems);
     top.finish(problems);
     config
 }

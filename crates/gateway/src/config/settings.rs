@@ -1,7 +1,9 @@
 //! What can be set, with the gateway's defaults (a pool's scheduling defaults stand in
 //! [`maitred_core::scheduler::PoolConfig`]).
 
+use super::isolation::IsolationSettings;
 use super::kv_events::KvEventsSettings;
+use super::tenants::{Anonymous, TenantSettings};
 use crate::pool::IdleSettings;
 use maitred_core::pool::Seats;
 use maitred_core::scheduler::PoolConfig;
@@ -38,6 +40,16 @@ pub struct Config {
     pub tolerate_half_close: bool,
     /// Peers whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<AllowRule>,
+    /// Who may call, with which key and on which terms; empty: everybody is anonymous.
+    pub tenants: Vec<TenantSettings>,
+    /// What becomes of callers without a key; None: they are served as long as there are no
+    /// `tenants`, else refused.
+    pub anonymous: Option<Anonymous>,
+    /// The header, lower case, in which `trusted_proxies` name the tenant; from all others it is
+    /// ignored. None: nobody is believed.
+    pub tenant_header: Option<String>,
+    /// Key of the salts that are sent to engines; equal in all gateways that share engines.
+    pub salt_secret: Option<Secret>,
     /// Origins that browsers may call from; `*`: any; empty: no CORS headers are sent.
     pub cors_origins: Vec<String>,
     /// Whether answers carry `x-maitred-*` headers (worker, policy, reason, cached tokens).
@@ -69,6 +81,10 @@ impl Default for Config {
             timeouts: Timeouts::default(),
             tolerate_half_close: false,
             trusted_proxies: Vec::new(),
+            tenants: Vec::new(),
+            anonymous: None,
+            tenant_header: None,
+            salt_secret: None,
             cors_origins: Vec::new(),
             expose: true,
             session_headers: vec!["x-session-id".to_owned()],
@@ -161,8 +177,10 @@ pub struct PoolSettings {
     pub pass_credentials: bool,
     /// The credential to send to workers that have none of their own.
     pub api_key: Option<Secret>,
-    /// Whether each tenant has a cache scope of its own (default: tenants share).
-    pub isolate_tenants: bool,
+    /// Whose caches are apart.
+    pub isolation: IsolationSettings,
+    /// Revision of the weights that the workers serve: a part of every scope.
+    pub revision: Option<String>,
     /// Tokens of one block of a token prompt.
     pub token_block: usize,
     /// Engine of workers that do not say.
@@ -187,7 +205,8 @@ impl PoolSettings {
             idle: IdleSettings::default(),
             pass_credentials: false,
             api_key: None,
-            isolate_tenants: false,
+            isolation: IsolationSettings::default(),
+            revision: None,
             token_block: 16,
             engine: EngineChoice::Auto,
             seats: Seats::default(),

@@ -1,7 +1,9 @@
 //! The effective configuration as JSON, without its secrets.
 
 use super::kv_events::KvEventsSettings;
+use super::line;
 use super::settings::{Config, EngineChoice, PoolSettings, WorkerSettings};
+use super::tenants::TenantSettings;
 use maitred_core::pool::Seats;
 use maitred_core::scheduler::LostResponse;
 use serde_json::{Value, json};
@@ -36,6 +38,10 @@ impl Config {
             },
             "tolerate_half_close": self.tolerate_half_close,
             "trusted_proxies": texts(&self.trusted_proxies),
+            "tenants": self.tenants.iter().map(TenantSettings::show).collect::<Vec<_>>(),
+            "anonymous": self.anonymous().as_str(),
+            "tenant_header": self.tenant_header,
+            "salt_secret": self.salt_secret.as_ref().map(|_| REDACTED),
             "cors_origins": self.cors_origins,
             "expose": self.expose,
             "session_header": self.session_headers,
@@ -96,11 +102,16 @@ fn show_pool(pool: &PoolSettings) -> Value {
             "max": pool.idle.connections_max,
         },
         "pass_credentials": pool.pass_credentials,
-        "isolate_tenants": pool.isolate_tenants,
+        "isolation": pool.isolation.mode.as_str(),
+        "inject_cache_salt": pool.isolation.inject_cache_salt,
+        "revision": pool.revision,
         "api_key": pool.api_key.as_ref().map(|_| REDACTED),
         "engine": engine(pool.engine),
         "workers": pool.workers.iter().map(show_worker).collect::<Vec<_>>(),
     });
+    for (name, value) in line::show(core) {
+        shown[name] = value;
+    }
     add_seats(&mut shown, &pool.seats);
     shown
 }

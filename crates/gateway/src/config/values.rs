@@ -141,6 +141,14 @@ impl<'a> Field<'a> {
         }
     }
 
+    pub(super) fn number(&self) -> Result<f64, Problem> {
+        match self.node.value {
+            Value::Integer(n) => Ok(n as f64),
+            Value::Number(n) => Ok(n),
+            _ => Err(self.wrong_kind("a number")),
+        }
+    }
+
     fn in_range(&self, value: u64, range: &RangeInclusive<u64>) -> Result<u64, Problem> {
         if range.contains(&value) {
             Ok(value)

@@ -1,5 +1,7 @@
 //! From a body to a pool and an arrival: which model, which pool, which conversation. CPU work only.
 
+use super::caller::Caller;
+use super::scope::{self, Apart};
 use crate::attempt::next_request;
 use crate::gateway::Gateway;
 use crate::headers::text_of;
@@ -9,9 +11,8 @@ use crate::reply::Problem;
 use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
-use maitred_core::ids::{FlowKey, TenantId};
 use maitred_core::{Arrival, Nanos};
-use maitred_text::{Context, Identified, Scope, identify, model_key, scope};
+use maitred_text::{Context, Identified, identify, model_key};
 use maitred_wire::fields::unsupported_fields;
 use maitred_wire::head::{self, RequestHead};
 use maitred_wire::{BodyErrorKind, Endpoint, splice};
@@ -27,13 +28,6 @@ pub(crate) struct Admitted {
     pub(crate) body: Bytes,
     pub(crate) stream: bool,
     pub(crate) model: Arc<ModelMetrics>,
-}
-
-/// Who sent it.
-#[derive(Clone, Copy)]
-pub(crate) struct Caller {
-    pub(crate) tenant: TenantId,
-    pub(crate) client_scope: u64,
 }
 
 /// Reads the body as far as placement needs it.
@@ -65,7 +59,8 @@ pub(crate) fn admit(
     }
     let pool = Arc::clone(pool_for(gateway, endpoint, &head)?);
     let asked = head.model.as_deref();
-    let identified = identify_in(gateway, &pool, parts, endpoint, caller, &head);
+    let apart = scope::apart(gateway, &pool, endpoint, &caller, &head)?;
+    let identified = identify_in(gateway, &pool, parts, endpoint, &caller, &apart, &head);
     // Where the model does not decide (unknown endpoints), a name that nobody lists keeps nobody out.
     let listed = asked
         .filter(|m| !pool.is_configured(m) && (endpoint.has_prompt() || pool.is_listed(m)))
@@ -78,12 +73,12 @@ pub(crate) fn admit(
         None => pool.metrics.other_model(),
     };
     let stream = head.stream;
-    let renamed = rename(&pool, &head);
+    let changed = changed(&pool, &apart, &head);
     Ok(Admitted {
         arrival: Box::new(arrival),
         stream,
         model,
-        body: renamed.unwrap_or(body),
+        body: changed.unwrap_or(body),
         pool,
     })
 }
@@ -194,17 +189,14 @@ fn identify_in(
     pool: &Pool,
     parts: &Parts,
     endpoint: Endpoint,
-    caller: Caller,
+    caller: &Caller,
+    apart: &Apart<'_>,
     head: &RequestHead<'_>,
 ) -> Identified {
     let config = &gateway.config;
     let settings = &pool.settings;
-    let own = settings.model.as_deref().unwrap_or_default();
     // An alias is the model itself: its cache is shared.
-    let model = match head.model.as_deref() {
-        Some(asked) if !pool.is_configured(asked) => asked,
-        _ => own,
-    };
+    let adapter = head.model.as_deref().filter(|m| !pool.is_configured(m));
     let session_headers: Vec<&str> = config.session_headers.iter().map(String::as_str).collect();
     // Many names are asked for and few headers are there: comparing is less work than hashing.
     let header = |name: &str| {
@@ -216,18 +208,9 @@ fn identify_in(
         endpoint,
         head,
         &Context {
-            scope: scope(&Scope {
-                pool: pool.key,
-                model,
-                isolation: if settings.isolate_tenants {
-                    caller.tenant.0
-                } else {
-                    0
-                },
-                cache_salt: head.field("cache_salt").unwrap_or_default(),
-            }),
-            tenant: caller.tenant.0,
-            client_scope: caller.client_scope,
+            scope: pool.scope(adapter, &apart.salt, apart.isolation),
+            tenant: caller.identity.number(),
+            client_scope: caller.client_scope(),
             pool: pool.key,
             block_bytes: settings.core.block_bytes as usize,
             token_block: settings.token_block,
@@ -247,7 +230,7 @@ fn arrival(
     Arrival {
         request: next_request(),
         tenant: caller.tenant,
-        flow: found.session.map(|session| FlowKey(session.0)),
+        flow: caller.flow(found.session),
         session: found.session,
         session_source: found.session_source,
         opening: found.opening,
@@ -275,13 +258,23 @@ fn deadline(gateway: &Gateway, pool: &Pool) -> Option<Nanos> {
     (!total.is_zero()).then(|| pool.driver.now() + total)
 }
 
-/// The body under the name that the workers know, where the client used another configured one.
-fn rename(pool: &Pool, head: &RequestHead<'_>) -> Option<Bytes> {
+/// The body with the name that the workers know, where the client used another configured one, and
+/// with the tenant's salt, where the pool has it sent. None: the client's bytes go as they are.
+fn changed(pool: &Pool, apart: &Apart<'_>, head: &RequestHead<'_>) -> Option<Bytes> {
+    let name = renamed(pool, head).and_then(|own| serde_json::to_vec(own).ok());
+    // Hexadecimal digits need no escapes.
+    let salt = apart.inject.then(|| format!("\"{}\"", apart.salt));
+    let fields: [Option<(&str, &[u8])>; 2] = [
+        name.as_deref().map(|name| ("model", name)),
+        salt.as_ref().map(|salt| ("cache_salt", salt.as_bytes())),
+    ];
+    let fields: Vec<_> = fields.into_iter().flatten().collect();
+    (!fields.is_empty()).then(|| Bytes::from(splice::set_fields(head, &fields)))
+}
+
+fn renamed<'p>(pool: &'p Pool, head: &RequestHead<'_>) -> Option<&'p str> {
     let asked = head.model.as_deref()?;
     let own = pool.settings.model.as_deref()?;
-    if asked == own || !pool.is_configured(asked) || pool.is_listed(asked) {
-        return None;
-    }
-    let value = serde_json::to_vec(own).ok()?;
-    Some(Bytes::from(splice::set_field(head, "model", &value)))
+    let is_known = asked == own || !pool.is_configured(asked) || pool.is_listed(asked);
+    (!is_known).then_some(own)
 }

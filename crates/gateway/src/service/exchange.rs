@@ -225,6 +225,7 @@ impl Try<'_> {
             body_length: sends_length.then_some(body.len()),
             decoded: call.decoded,
             pass_credentials: self.upstream.pass_credentials,
+            tenant_header: self.shard.gateway.config.tenant_header.as_deref(),
         };
         request_head(
             &outbound,

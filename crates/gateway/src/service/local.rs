@@ -16,7 +16,7 @@ use maitred_core::pool::Availability;
 use maitred_wire::{Endpoint, Family};
 use serde_json::{Value, json as value};
 
-/// The answer, where the request is one of ours.
+/// The answer, where the request is one of ours that needs no key.
 pub(super) fn respond(gateway: &Gateway, call: &Call) -> Option<Response<RelayBody>> {
     let method = &call.parts.method;
     let path = call.parts.uri.path();
@@ -30,7 +30,6 @@ pub(super) fn respond(gateway: &Gateway, call: &Call) -> Option<Response<RelayBo
         "/" => Some(text(StatusCode::OK, "maitred\n")),
         "/health" | "/healthz" | "/readyz" | "/ping" => Some(health(gateway)),
         "/livez" => Some(text(StatusCode::OK, "alive\n")),
-        _ if call.endpoint == Endpoint::Models => Some(models(gateway, call)),
         _ => None,
     }
 }
@@ -73,8 +72,14 @@ fn health(gateway: &Gateway) -> Response<RelayBody> {
     }
 }
 
+/// Whether the models are asked for: those who may call may know them.
+pub(super) fn asks_for_models(call: &Call) -> bool {
+    let method = &call.parts.method;
+    call.endpoint == Endpoint::Models && (*method == Method::GET || *method == Method::HEAD)
+}
+
 /// All models of all pools, or the one that the path names.
-fn models(gateway: &Gateway, call: &Call) -> Response<RelayBody> {
+pub(super) fn models(gateway: &Gateway, call: &Call) -> Response<RelayBody> {
     let path = call.parts.uri.path().trim_end_matches('/');
     let wanted = path.split_once("/models/").map(|(_, name)| name);
     let mut names: Vec<String> = Vec::new();

@@ -1,38 +1,36 @@
 //! One request, from its head to its answer.
 
 mod admit;
+mod caller;
 mod exchange;
 mod local;
+mod scope;
 
 use crate::attempt::{Guest, Story, unix_ms};
 use crate::body::{self, BodyFailure};
 use crate::decode::{Coding, DecodeError};
 use crate::gateway::Gateway;
-use crate::headers::{API_KEY, AZURE_KEY, REQUEST_ID, text_of};
+use crate::headers::{REQUEST_ID, text_of};
 use crate::listener::{Attended, HeadWatch};
 use crate::relay::RelayBody;
 use crate::reply::Problem;
 use crate::request_id::{request_id, traceparent};
 use admit::Admitted;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, TRANSFER_ENCODING};
+use caller::Caller;
+use http::header::{CONTENT_ENCODING, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use maitred_core::ids::TenantId;
 use maitred_records::Name;
 use maitred_wire::{Endpoint, Family};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bodies larger than this are parsed and hashed off the event loop.
 const INLINE_MAX: usize = 256 << 10;
-/// Seeds of the hashes that tell tenants and peers apart.
-const TENANT_SEED: u64 = 0x7465_6e61_6e74_0001;
-const PEER_SEED: u64 = 0x7065_6572_0000_0001;
 
 /// One thread of the data path.
 pub(crate) struct Shard {
@@ -66,9 +64,7 @@ pub(crate) struct Call {
     pub(crate) request_id: HeaderValue,
     pub(crate) traceparent: HeaderValue,
     pub(crate) arrived: Instant,
-    pub(crate) tenant: TenantId,
-    /// Tells anonymous callers apart.
-    pub(crate) client_scope: u64,
+    pub(crate) caller: Caller,
     /// The body came in a coding and was decoded.
     pub(crate) decoded: bool,
     pub(crate) has_body: bool,
@@ -85,8 +81,7 @@ pub(crate) async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Re
         traceparent: traceparent(&parts.headers),
         request_id: request_id.clone(),
         arrived: Instant::now(),
-        tenant: TenantId::default(),
-        client_scope: 0,
+        caller: Caller::default(),
         decoded: false,
         has_body: false,
         endpoint,
@@ -133,7 +128,11 @@ async fn respond(
         client.read_on();
         return Ok(response);
     }
-    identify_caller(client, call);
+    if local::asks_for_models(call) {
+        call.caller = caller::resolve(client, &call.parts.headers)?;
+        client.read_on();
+        return Ok(local::models(gateway, call));
+    }
     let admitted = match admitted(client, call, body).await {
         Ok(admitted) => admitted,
         Err(problem) => {
@@ -151,6 +150,7 @@ async fn respond(
     } = admitted;
     let mut story = story(gateway, call.endpoint, &call.request_id, Some(model));
     story.stream = stream;
+    story.owner = call.caller.identity.number();
     story.attended = client.heads.as_ref().map(Attended::new);
     let guest = Guest::arrive(story, pool, arrival);
     exchange::attend(&client.shard, call, guest, body).await
@@ -179,6 +179,7 @@ fn story(
         endpoint,
         model: model.unwrap_or_else(|| gateway.metrics.unrouted()),
         stream: false,
+        owner: 0,
         time_ms: unix_ms(),
         attended: None,
     }
@@ -196,14 +197,15 @@ async fn admitted(client: &Client, call: &mut Call, body: Incoming) -> Result<Ad
         .closing());
     }
     check_head(client, call)?;
+    call.caller = caller::resolve(client, &call.parts.headers)?;
     let body = read_body(client, call, body).await?;
     client.read_on();
     call.has_body = !body.is_empty();
     if body.len() <= INLINE_MAX {
-        return admit::admit(gateway, &call.parts, call.endpoint, call.caller(), body);
+        return admit::admit(gateway, &call.parts, call.endpoint, call.caller, body);
     }
     let _turn = client.shard.heavy.acquire().await;
-    let (gateway, endpoint, caller) = (Arc::clone(gateway), call.endpoint, call.caller());
+    let (gateway, endpoint, caller) = (Arc::clone(gateway), call.endpoint, call.caller);
     // The head goes along and comes back: large bodies are rare, heads are small.
     let parts = call.parts.clone();
     let work = move || admit::admit(&gateway, &parts, endpoint, caller, body);
@@ -214,15 +216,6 @@ async fn admitted(client: &Client, call: &mut Call, body: Incoming) -> Result<Ad
             "the request could not be read",
         ))
     })
-}
-
-impl Call {
-    fn caller(&self) -> admit::Caller {
-        admit::Caller {
-            tenant: self.tenant,
-            client_scope: self.client_scope,
-        }
-    }
 }
 
 /// Framing that two servers could read differently, and heads out of their bounds.
@@ -338,87 +331,4 @@ fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Problem> {
             "Content-Encoding must be one of zstd, gzip, deflate",
         )
     })
-}
-
-/// Who pays: the credential, else nobody, told apart by where it comes from.
-fn identify_caller(client: &Client, call: &mut Call) {
-    let headers = &call.parts.headers;
-    let credential = [&AUTHORIZATION, &API_KEY, &AZURE_KEY]
-        .into_iter()
-        .find_map(|name| headers.get(name))
-        .map(HeaderValue::as_bytes)
-        .map(|v| v.strip_prefix(b"Bearer ").unwrap_or(v))
-        .filter(|v| !v.trim_ascii().is_empty());
-    if let Some(credential) = credential {
-        call.tenant = TenantId(xxh3_64_with_seed(credential, TENANT_SEED));
-    }
-    let config = &client.shard.gateway.config;
-    let from = client_address(&config.trusted_proxies, client.peer, headers);
-    call.client_scope = match from {
-        IpAddr::V4(a) => xxh3_64_with_seed(&a.octets(), PEER_SEED),
-        IpAddr::V6(a) => xxh3_64_with_seed(&a.octets(), PEER_SEED),
-    };
-}
-
-/// The nearest address that no trusted proxy vouches for.
-fn client_address(
-    trusted: &[crate::config::AllowRule],
-    peer: IpAddr,
-    headers: &HeaderMap,
-) -> IpAddr {
-    let is_trusted = |address: IpAddr| trusted.iter().any(|rule| rule.contains(address));
-    let mut from = peer;
-    if !is_trusted(from) {
-        return from;
-    }
-    let lines = headers.get_all("x-forwarded-for").iter();
-    let mut hops: Vec<&str> = lines
-        .filter_map(text_of)
-        .flat_map(|line| line.split(','))
-        .collect();
-    while let Some(hop) = hops.pop() {
-        let Ok(address) = hop.trim().parse() else {
-            break;
-        };
-        from = address;
-        if !is_trusted(from) {
-            break;
-        }
-    }
-    from
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::client_address;
-    use crate::config::AllowRule;
-    use http::{HeaderMap, HeaderValue};
-    use std::net::IpAddr;
-
-    #[test]
-    fn only_trusted_proxies_are_believed() {
-        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let trusted = [AllowRule::Range {
-            address: ip("10.0.0.0"),
-            prefix: 8,
-        }];
-        let mut headers = HeaderMap::new();
-        headers.insert(
-            "x-forwarded-for",
-            HeaderValue::from_static("6.6.6.6, 1.2.3.4, 10.0.0.9"),
-        );
-        assert_eq!(
-            client_address(&trusted, ip("10.0.0.1"), &headers),
-            ip("1.2.3.4")
-        );
-        assert_eq!(
-            client_address(&trusted, ip("9.9.9.9"), &headers),
-            ip("9.9.9.9")
-        );
-        assert_eq!(
-            client_address(&[], ip("10.0.0.1"), &headers),
-            ip("10.0.0.1")
-        );
-    }
 }

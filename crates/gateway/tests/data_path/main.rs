@@ -8,6 +8,7 @@ mod retry;
 mod routes;
 mod shutdown;
 mod stream;
+mod tenants;
 
 use maitred_core::place::PolicyConfig;
 use maitred_gateway::config::{Config, PoolSettings};
