@@ -51,6 +51,9 @@ struct StarvationArgs {
     /// The longest wait in seconds that policies other than promise grant.
     #[arg(long, default_value_t = Starvation::default().rivals_wait.as_secs())]
     rivals_wait: u64,
+    /// Tokens that each worker's cache holds.
+    #[arg(long, default_value_t = Starvation::default().kv_tokens)]
+    kv_tokens: u64,
     /// Print JSON instead of the table.
     #[arg(long)]
     json: bool,
@@ -96,6 +99,7 @@ fn starvation(args: &StarvationArgs) -> Result<String, String> {
         newcomers: args.newcomers,
         rate: args.rate,
         retry_share: args.retry_share,
+        kv_tokens: args.kv_tokens,
         rivals_wait: Duration::from_secs(args.rivals_wait),
         ..Starvation::default()
     };

@@ -87,6 +87,8 @@ pub struct Outcome {
     pub cached_tokens: Option<u32>,
     /// Attempts.
     pub attempts: u32,
+    /// What the queue charged for it, as estimated; 0: it never was dispatched.
+    pub charged: u64,
     /// When it was dispatched, first turns and follow-ups both waited (it counted among them).
     pub contested: bool,
 }
@@ -104,7 +106,8 @@ impl Outcome {
         self.first_token.map(|at| at.since(self.arrived))
     }
 
-    /// Uncached prompt tokens and twice the tokens of the answer: what the queue charges, as it turned out.
+    /// Uncached prompt tokens and twice the tokens of the answer: what the queue
+    /// charges, as it turned out.
     #[must_use]
     pub fn charge(&self) -> u64 {
         let cached = self.cached_tokens.unwrap_or(self.predicted_tokens);

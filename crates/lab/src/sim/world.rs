@@ -281,6 +281,7 @@ impl<'a> World<'a> {
             predicted_tokens: 0,
             cached_tokens: None,
             attempts: 0,
+            charged: 0,
             contested: false,
         };
         self.waiting[line(ask.turn)] += 1;
@@ -357,6 +358,7 @@ impl<'a> World<'a> {
         outcome.worker = Some(decision.worker.slot);
         outcome.reason = Some(decision.reason);
         outcome.predicted_tokens = decision.predicted_cached_tokens;
+        outcome.charged = decision.queueing.charge;
         outcome.attempts += 1;
         self.waiting[line(live.ask.turn)] -= 1;
         live.attempt = Some((attempt, index));

@@ -56,6 +56,9 @@ pub struct Starvation {
     pub retry_share: f64,
     /// The longest wait that policies other than `promise` grant.
     pub rivals_wait: Duration,
+    /// Tokens that each worker's cache holds. The default has room for all deep conversations: what is lost is then
+    /// lost to the order and the placement, not to the size of the cache.
+    pub kv_tokens: u64,
     /// Placement.
     pub placement: PolicyConfig,
     /// Seed of everything.
@@ -76,6 +79,7 @@ impl Default for Starvation {
             turns: 5,
             retry_share: 0.1,
             rivals_wait: Duration::from_secs(60),
+            kv_tokens: 1_048_576,
             placement: PolicyConfig::default(),
             seed: 1,
         }
@@ -179,7 +183,7 @@ impl Starvation {
             slots: self.slots,
             service: self.service,
             block_tokens: BLOCK_TOKENS,
-            kv_tokens: pool.kv_tokens,
+            kv_tokens: self.kv_tokens,
         };
         let setup = Setup {
             pool,

@@ -34,7 +34,8 @@ impl Waits {
     }
 }
 
-/// One run, summed up. A newcomer is counted once, by its first try; retries are counted apart.
+/// One run, summed up. A newcomer is counted once, by what became of its last try; tries after the first are counted
+/// apart as well.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sums {
     /// What clients would take if nobody waited, over what there is.
@@ -79,7 +80,8 @@ pub struct Sums {
     pub deep_served: usize,
     /// Deep conversations that were not served in the last quarter of the time.
     pub deep_starved: usize,
-    /// The part of first turns in the charge that was dispatched while both lines waited; None: they never both did.
+    /// The part of first turns in the charge, as the queue estimates it, that was dispatched while both lines
+    /// waited; None: they never both did.
     pub new_share_contested: Option<f64>,
     /// The part of first turns in all charge that was dispatched.
     pub new_share: Option<f64>,
@@ -96,13 +98,15 @@ impl Sums {
     #[must_use]
     pub fn of(scenario: &Starvation, run: &Run, start_within: Duration) -> Self {
         let all = || run.outcomes.iter();
-        let first = || all().filter(|o| o.turn == 1 && o.tries == 0);
+        let first_turns = || all().filter(|o| o.turn == 1);
+        let last = last_tries(run);
+        let newcomers = || last.iter().copied();
         let follow_ups = || all().filter(|o| o.turn > 1);
         let refused = |o: &&Outcome| matches!(o.end, End::Refused { .. });
         let late =
             |o: &&Outcome| o.turn == 1 && !o.refused_at_the_door() && o.wait() > start_within;
         let waited = |o: &&Outcome| refused(o) && !o.refused_at_the_door();
-        let retried = || all().filter(|o| o.turn == 1 && o.tries > 0);
+        let retried = || first_turns().filter(|o| o.tries > 0);
         let advice = |o: &Outcome| match o.end {
             End::Refused { retry_after, .. } => retry_after,
             _ => None,
@@ -111,20 +115,20 @@ impl Sums {
         Self {
             load: scenario.load(),
             seed: scenario.seed,
-            newcomers: first().count(),
-            started: first().filter(|o| o.dispatched.is_some()).count(),
-            refused_at_the_door: first().filter(|o| o.refused_at_the_door()).count(),
-            refused_after_waiting: first().filter(waited).count(),
-            still_waiting: first()
+            newcomers: newcomers().count(),
+            started: newcomers().filter(|o| o.dispatched.is_some()).count(),
+            refused_at_the_door: newcomers().filter(|o| o.refused_at_the_door()).count(),
+            refused_after_waiting: newcomers().filter(waited).count(),
+            still_waiting: newcomers()
                 .filter(|o| o.end == End::Open && o.dispatched.is_none())
                 .count(),
             start_waits: Waits::of(
-                first()
+                first_turns()
                     .filter(|o| o.dispatched.is_some())
                     .map(Outcome::wait),
             ),
-            refused_waits: Waits::of(first().filter(waited).map(Outcome::wait)),
-            late_starts: all().filter(late).count(),
+            refused_waits: Waits::of(first_turns().filter(waited).map(Outcome::wait)),
+            late_starts: first_turns().filter(late).count(),
             promises_broken: run
                 .lines
                 .lines
@@ -133,11 +137,11 @@ impl Sums {
                 .sum(),
             retries: retried().count(),
             retries_admitted: retried().filter(|o| !o.refused_at_the_door()).count(),
-            refused_without_advice: first()
+            refused_without_advice: first_turns()
                 .filter(refused)
                 .filter(|o| advice(o).is_none())
                 .count(),
-            advice: Waits::of(first().filter_map(advice)),
+            advice: Waits::of(first_turns().filter_map(advice)),
             follow_up_waits: Waits::of(
                 follow_ups()
                     .filter(|o| o.dispatched.is_some())
@@ -161,6 +165,14 @@ impl Sums {
     }
 }
 
+/// The last try of every newcomer's first turn.
+fn last_tries(run: &Run) -> Vec<&Outcome> {
+    let mut tries: Vec<&Outcome> = run.outcomes.iter().filter(|o| o.turn == 1).collect();
+    tries.sort_unstable_by_key(|o| (o.session, std::cmp::Reverse(o.tries)));
+    tries.dedup_by_key(|o| o.session);
+    tries
+}
+
 /// Deep conversations without a dispatch in the last quarter.
 fn starved(scenario: &Starvation, run: &Run) -> usize {
     let quarter = scenario.length() / 4;
@@ -179,7 +191,7 @@ fn starved(scenario: &Starvation, run: &Run) -> usize {
 fn new_share<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Option<f64> {
     let (mut new, mut whole) = (0, 0);
     for outcome in outcomes.filter(|o| o.dispatched.is_some()) {
-        let charge = outcome.charge();
+        let charge = outcome.charged;
         whole += charge;
         new += if outcome.turn == 1 { charge } else { 0 };
     }
