@@ -323,6 +323,10 @@ impl Guest {
             return;
         }
         model.request(self.story.endpoint, Outcome::Refused);
+        // Or those who never start would not be seen among those who wait.
+        self.pool
+            .metrics
+            .waited(self.facts.turn, self.since_arrival());
         self.decision = None;
         let mut record = self.record(Outcome::Refused, None, None, Usage::default());
         record.reason = Some(Cow::Borrowed(refusal.as_str()));
@@ -417,6 +421,12 @@ impl Guest {
             decision.candidates.iter().map(of).collect()
         });
         record.candidates_count = decision.candidates_count;
+        let queueing = &decision.queueing;
+        record.fairness = Some(Cow::Borrowed(queueing.fairness));
+        record.line = Some(Cow::Borrowed(queueing.line.as_str()));
+        record.band = Some(queueing.band);
+        record.charge = Some(queueing.charge);
+        record.predicted_start_ms = queueing.predicted_start.map(ms);
         record.passed_by = decision.passed_by;
         record.prompt_tokens_estimated = Some(decision.prompt_tokens);
         record.predicted_cached_tokens = Some(decision.predicted_cached_tokens);
@@ -443,6 +453,11 @@ impl Drop for Guest {
             .driver
             .close(self.request, Input::Cancel(self.request));
         self.pool.metrics.cancelled(self.stage);
+        if self.decision.is_none() {
+            self.pool
+                .metrics
+                .waited(self.facts.turn, self.since_arrival());
+        }
         self.story
             .model
             .request(self.story.endpoint, Outcome::Cancelled);

@@ -280,6 +280,14 @@ impl Pool {
             .collect()
     }
 
+    /// The name of a band, by its place among the pool's bands. A pool without bands has one, `all`.
+    #[must_use]
+    pub fn band_name(&self, place: u16) -> &str {
+        let bands = &self.settings.core.bands;
+        let band = bands.get(usize::from(place)).or(bands.last());
+        band.map_or("all", |band| band.name.as_str())
+    }
+
     /// Whether requests for this model are served here: by configuration, or because a worker
     /// lists it. A pool without configured names whose workers list nothing takes any.
     #[must_use]

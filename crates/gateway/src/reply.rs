@@ -87,7 +87,7 @@ impl Problem {
                 "a new conversation would start too late, try again later",
             ),
             Refusal::WaitExpired => Self::new(
-                busy,
+                StatusCode::TOO_MANY_REQUESTS,
                 code,
                 "the request waited as long as it may, try again later",
             ),
@@ -101,8 +101,10 @@ impl Problem {
             .at("previous_response_id"),
             Refusal::AttemptsExhausted(failure) => return Self::failed(failure, worker, None),
         };
-        if problem.status != StatusCode::NOT_FOUND {
-            problem.retry_after = Some(retry_after.unwrap_or(Duration::from_secs(1)));
+        // Only what the line knows: a wait that was guessed would bring everybody back at once. Who
+        // waited in vain learnt more than a number could say.
+        if refusal != Refusal::WaitExpired {
+            problem.retry_after = retry_after;
         }
         problem
     }
@@ -188,4 +190,37 @@ pub(crate) fn json(status: StatusCode, body: Bytes) -> Response<RelayBody> {
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Problem, RETRY_AFTER};
+    use maitred_core::request::Refusal;
+    use maitred_wire::Family;
+    use std::time::Duration;
+
+    #[test]
+    fn only_what_the_line_knows_is_advised() {
+        let told = |refusal, wait: Option<u64>| {
+            let problem = Problem::refused(refusal, wait.map(Duration::from_secs), None);
+            let response = problem.response(Family::OpenAi);
+            let advice = response.headers().get(RETRY_AFTER).cloned();
+            let advice = advice.and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+            (response.status().as_u16(), advice)
+        };
+        for full in [
+            Refusal::LineFull,
+            Refusal::FlowFull,
+            Refusal::TenantFull,
+            Refusal::BandFull,
+            Refusal::StartTooLate,
+        ] {
+            assert_eq!(told(full, Some(5)), (429, Some(5)));
+            assert_eq!(told(full, None), (429, None));
+        }
+        assert_eq!(told(Refusal::WaitExpired, Some(5)), (429, None));
+        assert_eq!(told(Refusal::NoWorkers, None), (503, None));
+        assert_eq!(told(Refusal::Closing, None), (503, None));
+        assert_eq!(told(Refusal::ResponseLost, None), (404, None));
+    }
 }

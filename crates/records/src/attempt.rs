@@ -120,6 +120,22 @@ pub struct AttemptRecord {
     /// How many workers could have taken it.
     #[serde(default)]
     pub candidates_count: u32,
+    /// The fairness policy's name; None where it came to no line.
+    #[serde(default)]
+    pub fairness: Option<Cow<'static, str>>,
+    /// `new` or `returning`: which line of the queue was its own.
+    #[serde(default)]
+    pub line: Option<Cow<'static, str>>,
+    /// The band's place among the pool's bands, from 0.
+    #[serde(default)]
+    pub band: Option<u16>,
+    /// What it counted for in the line: uncached prompt tokens and twice the tokens of the answer,
+    /// as estimated.
+    #[serde(default)]
+    pub charge: Option<u64>,
+    /// When it would start, as predicted when it came, in milliseconds.
+    #[serde(default, serialize_with = "opt_micros")]
+    pub predicted_start_ms: Option<f64>,
     /// Others that were dispatched before it although they came later.
     #[serde(default)]
     pub passed_by: u32,
@@ -190,6 +206,11 @@ impl Default for AttemptRecord {
             worker: None,
             candidates: Vec::new(),
             candidates_count: 0,
+            fairness: None,
+            line: None,
+            band: None,
+            charge: None,
+            predicted_start_ms: None,
             passed_by: 0,
             prompt_bytes: 0,
             prompt_tokens_estimated: None,

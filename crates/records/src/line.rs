@@ -28,6 +28,14 @@ pub(crate) fn write(record: &AttemptRecord, out: &mut Vec<u8>) {
     line.some_text(b",\"worker\":", r.worker.as_deref());
     line.candidates(&r.candidates);
     line.number(b",\"candidates_count\":", u64::from(r.candidates_count));
+    line.some_text(b",\"fairness\":", r.fairness.as_deref());
+    line.some_text(b",\"line\":", r.line.as_deref());
+    line.count(b",\"band\":", r.band.map(u64::from));
+    line.count(b",\"charge\":", r.charge);
+    line.real(
+        b",\"predicted_start_ms\":",
+        r.predicted_start_ms.map(to_micros),
+    );
     line.number(b",\"passed_by\":", u64::from(r.passed_by));
     line.number(b",\"prompt_bytes\":", r.prompt_bytes);
     line.count(
@@ -205,6 +213,11 @@ mod tests {
                 candidate(Some(f64::NAN)),
             ],
             candidates_count: 3,
+            fairness: Some("promise".into()),
+            line: Some("new".into()),
+            band: Some(1),
+            charge: Some(1_300),
+            predicted_start_ms: Some(1_234.567_8),
             passed_by: 1,
             prompt_bytes: 12,
             prompt_tokens_estimated: Some(1),

@@ -58,6 +58,12 @@ fn tell_attempt(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
         )?;
         if r.queue_ms >= 1.0 {
             write!(text, ", it waited {} ms", millis(r.queue_ms))?;
+            if let Some(line) = &r.line {
+                write!(text, " in the {line} line")?;
+            }
+            if let Some(predicted) = r.predicted_start_ms {
+                write!(text, " ({} ms were predicted)", millis(predicted))?;
+            }
         }
         if r.passed_by > 0 {
             write!(text, ", {} passed it", r.passed_by)?;

@@ -7,6 +7,7 @@ mod allow;
 mod answer;
 mod explain;
 mod guard;
+mod lines;
 mod pools;
 mod routes;
 mod workers;

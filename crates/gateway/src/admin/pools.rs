@@ -3,7 +3,7 @@
 use super::answer::{Answer, Fields, Wrong, json_answer};
 use crate::config::{Choice, from_json};
 use crate::gateway::Gateway;
-use crate::metrics::{PoolRow, WorkerRow};
+use crate::metrics::{PoolRow, WorkerRow, jain};
 use crate::pool::Pool;
 use http::StatusCode;
 use maitred_core::Input;
@@ -114,9 +114,14 @@ pub fn rows(gateway: &Gateway) -> Vec<PoolRow> {
         .pools
         .iter()
         .map(|pool| {
-            let (line_len, index_bytes) = pool
-                .driver
-                .read(|scheduler| (scheduler.line_len(), scheduler.index_bytes()));
+            let now = pool.driver.now();
+            let (line_len, index_bytes, lines) = pool.driver.read(|scheduler| {
+                (
+                    scheduler.line_len(),
+                    scheduler.index_bytes(),
+                    scheduler.lines(now),
+                )
+            });
             let workers = pool
                 .views()
                 .into_iter()
@@ -129,6 +134,12 @@ pub fn rows(gateway: &Gateway) -> Vec<PoolRow> {
             PoolRow {
                 pool: Name::from(pool.name.as_str()),
                 line_len,
+                tenants_jain: jain(&lines.tenants),
+                lines: lines
+                    .lines
+                    .into_iter()
+                    .map(|line| (Name::from(pool.band_name(line.band)), line))
+                    .collect(),
                 index_bytes,
                 workers,
             }

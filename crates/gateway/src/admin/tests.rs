@@ -281,3 +281,26 @@ async fn metrics_show_workers_and_unknown_is_not_zero() {
     );
     running.shutdown(Duration::ZERO).await;
 }
+
+#[tokio::test]
+async fn fairness_is_switched_live_and_lines_are_shown() {
+    let text = "tenants: [{ name: acme, band: slow }]\npools: [{ name: chat, fairness: fcfs, bands: [{ name: fast }, { name: slow }] }]";
+    let running = gateway(text).await;
+    let switch = |body| call(&running, "PUT", "/pools/chat/fairness", body);
+    let (status, answer) = switch(json!({"name": "promise", "options": {"new_share": 0.3}})).await;
+    assert_eq!((status, &answer["fairness"]), (200, &json!("promise")));
+    let (status, answer) = switch(json!({"name": "promis"})).await;
+    assert_eq!(status, 400);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("did you mean `promise`?"), "{message}");
+    let (_, config) = call(&running, "GET", "/config", Value::Null).await;
+    assert_eq!(config["pools"][0]["bands"][1]["name"], "slow");
+    let (status, lines) = call(&running, "GET", "/lines", Value::Null).await;
+    assert_eq!(status, 200);
+    assert_eq!(lines["pools"][0]["pool"], "chat");
+    assert_eq!(lines["pools"][0]["tenants_waiting"], 0);
+    let pool = &running.gateway.pools[0];
+    let terms = pool.driver.read(|s| s.config().tenants.clone());
+    assert_eq!(terms.of(crate::tenant_id("acme")).band, 1);
+    assert_eq!(pool.band_name(1), "slow");
+}

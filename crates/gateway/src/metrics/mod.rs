@@ -5,12 +5,17 @@
 //! once. Gauges of the schedulers' state are computed when somebody scrapes.
 
 mod gauges;
+mod lines;
 mod pool;
 
 pub use gauges::WorkerRow;
 pub use pool::{CancelStage, ModelMetrics, PoolMetrics, WorkerMetrics};
 
+pub(crate) use lines::jain;
+
 use gauges::Gauges;
+use lines::LineGauges;
+use maitred_core::line::LineView;
 use maitred_records::{Name, SinkCounts};
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -128,6 +133,7 @@ pub struct Metrics {
     registry: Registry,
     families: Families,
     gauges: Gauges,
+    lines: LineGauges,
     unrouted: Arc<ModelMetrics>,
     connections: Gauge,
     connections_refused: Counter,
@@ -148,6 +154,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("maitred");
         let families = Families::register(&mut registry);
         let gauges = Gauges::register(&mut registry);
+        let lines = LineGauges::register(&mut registry);
         let connections = Gauge::default();
         registry.register(
             "connections",
@@ -165,6 +172,7 @@ impl Metrics {
             registry,
             families,
             gauges,
+            lines,
             connections,
             connections_refused,
             scrape: Mutex::new(()),
@@ -203,6 +211,7 @@ impl Metrics {
     pub fn render(&self, pools: &[PoolRow], records: SinkCounts) -> String {
         let _one_at_a_time = self.scrape.lock();
         self.gauges.fill(pools, records);
+        self.lines.fill(pools);
         let mut text = String::with_capacity(16 << 10);
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -217,6 +226,10 @@ pub struct PoolRow {
     pub pool: Name,
     /// Requests in the line.
     pub line_len: usize,
+    /// The lines of the queue, each with the name of its band.
+    pub lines: Vec<(Name, LineView)>,
+    /// How evenly the tenants that wait were served, by their weights; None: fewer than two wait.
+    pub tenants_jain: Option<f64>,
     /// Bytes of predicted residency.
     pub index_bytes: usize,
     /// Its workers.

@@ -196,6 +196,11 @@ impl PoolMetrics {
         WorkerMetrics(series)
     }
 
+    /// A request waited and was not placed: it was refused, or its client left.
+    pub(crate) fn waited(&self, turn: u32, wait: Duration) {
+        self.queue[turn_index(turn)].observe(wait.as_secs_f64());
+    }
+
     /// A request was placed: policy, reason, prediction, wait.
     pub fn decided(&self, decision: &Decision) {
         self.queue[turn_index(decision.turn)]
