@@ -12,6 +12,8 @@ pub const DECISION_CANDIDATES_MAX: usize = 8;
 pub const BANDS_MAX: usize = 16;
 /// Tenants that one view of the line lists.
 pub const TENANTS_SHOWN_MAX: usize = 64;
+/// Requests of one class that hold for their workers at once; beyond it they sit where a seat is.
+pub const HOLDERS_MAX: usize = 64;
 /// Heads of the line that one dispatch opportunity looks at.
 pub const LINE_SCAN_MAX: usize = 64;
 /// Sessions whose home is remembered, per pool.

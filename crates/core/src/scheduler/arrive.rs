@@ -3,12 +3,14 @@
 use super::Scheduler;
 use super::candidates::{Pick, Verdict};
 use super::request::{Attempt, Hold, Request};
-use crate::ids::{AttemptId, RequestId};
+use crate::ids::{AttemptId, RequestId, WorkerId};
 use crate::input::Effect;
-use crate::request::{Arrival, Failure, Refusal};
+use crate::line::ticket::{Standing, Ticket};
+use crate::request::{Arrival, Failure, Refusal, RetryAfter};
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::time::Duration;
 use smallvec::SmallVec;
 
 impl Scheduler {
@@ -21,8 +23,8 @@ impl Scheduler {
         let prompt_tokens = guest
             .prompt_tokens
             .unwrap_or_else(|| self.ratio.tokens(guest.prompt_bytes));
-        let request = Box::new(Request {
-            place,
+        let mut request = Box::new(Request {
+            ticket: self.ticket(&guest, place, now),
             arrived: now,
             prompt_tokens,
             attempts: 0,
@@ -30,14 +32,23 @@ impl Scheduler {
             last_failure: None,
             retry_after: None,
             attempt: None,
-            waiting: false,
             hold: Hold::Fresh,
             give_up: self.give_up(guest.deadline, now),
             no_worker_until: None,
             timer: None,
-            passed_by: 0,
             guest,
         });
+        self.classify(&mut request, now);
+        let class = self.line.class(request.ticket.class);
+        if class.is_some_and(|class| class.asks() && !self.class_room(class, now))
+            && self.has_candidate(&request, now)
+        {
+            // Others ask for the same seats, and none of them is free.
+            self.gather(&request, None, now);
+            self.estimate(&mut request);
+            self.wait(request, None, now, effects);
+            return;
+        }
         self.place(request, now, effects);
     }
 
@@ -56,37 +67,69 @@ impl Scheduler {
         effects: &mut Vec<Effect>,
     ) {
         let mut verdict = self.choose(&request, now);
-        if matches!(verdict, Verdict::Hold { .. }) && !self.may_wait(&request) {
-            // No place to hold in: it sits wherever a seat is.
+        self.estimate(&mut request);
+        if matches!(verdict, Verdict::Hold { .. })
+            && !(self.may_wait(&request) && self.line.may_hold(&request.ticket))
+        {
+            // No place to hold in, or it was passed enough: it sits wherever a seat is.
             request.hold = Hold::Spent;
             verdict = self.choose(&request, now);
         }
         match verdict {
-            Verdict::Sit(pick) => self.dispatch(request, pick, now, effects),
+            Verdict::Sit(pick) => {
+                if request.attempts == 0
+                    && let Some(holder) = self.line.before(&request.ticket)
+                {
+                    self.end_hold(holder, now);
+                    self.room = true;
+                    self.wait(request, None, now, effects);
+                    return;
+                }
+                self.dispatch(request, pick, now, effects);
+            }
             Verdict::Hold { worker, until } => {
                 request.hold = Hold::Holding { worker, until };
                 request.no_worker_until = None;
-                self.wait(request, now, effects);
+                self.line.turn_came(&mut request.ticket);
+                self.wait(request, Some(worker), now, effects);
             }
             Verdict::NoSeat => {
                 if matches!(request.hold, Hold::Holding { .. }) {
                     request.hold = Hold::Spent;
                 }
                 request.no_worker_until = None;
-                self.wait(request, now, effects);
+                let class = self.line.class(request.ticket.class);
+                if class.is_some_and(|class| self.class_room(class, now)) {
+                    self.line.turn_came(&mut request.ticket);
+                    self.line.unfit.insert(request.ticket.place);
+                    if self.passing && request.waits() {
+                        self.misfits.push(request.ticket.place);
+                        self.line.stand(&mut request.ticket, Standing::Misfit, now);
+                        self.keep_waiting(request);
+                        return;
+                    }
+                }
+                self.wait(request, None, now, effects);
             }
             Verdict::NoWorker => self.no_worker(request, now, effects),
-            Verdict::Lost => {
-                let refusal = match request.last_failure {
-                    Some(failure) => Refusal::AttemptsExhausted(failure),
-                    None => Refusal::ResponseLost,
-                };
-                self.refuse(request, refusal, effects);
-            }
+            Verdict::Lost => self.lost(request, effects),
         }
     }
 
-    fn no_worker(&mut self, mut request: Box<Request>, now: Nanos, effects: &mut Vec<Effect>) {
+    pub(super) fn lost(&mut self, request: Box<Request>, effects: &mut Vec<Effect>) {
+        let refusal = match request.last_failure {
+            Some(failure) => Refusal::AttemptsExhausted(failure),
+            None => Refusal::ResponseLost,
+        };
+        self.refuse(request, refusal, effects);
+    }
+
+    pub(super) fn no_worker(
+        &mut self,
+        mut request: Box<Request>,
+        now: Nanos,
+        effects: &mut Vec<Effect>,
+    ) {
         if let Some(failure) = request.last_failure {
             self.refuse(request, Refusal::AttemptsExhausted(failure), effects);
             return;
@@ -96,32 +139,81 @@ impl Scheduler {
         if until.min(request.give_up) <= now {
             self.refuse(request, Refusal::NoWorkers, effects);
         } else {
-            self.wait(request, now, effects);
+            self.wait(request, None, now, effects);
         }
     }
 
     /// Whether the line has a place for it. Those who have one keep it, and those who come back
     /// for another attempt were admitted already: their number is bounded by the seats.
     fn may_wait(&self, request: &Request) -> bool {
-        request.waiting || request.attempts > 0 || self.line.len() < self.config.line_max
+        request.waits() || request.attempts > 0 || self.line.len() < self.config.line_max
     }
 
-    fn wait(&mut self, mut request: Box<Request>, now: Nanos, effects: &mut Vec<Effect>) {
+    /// It waits: for one worker, or for any seat.
+    fn wait(
+        &mut self,
+        mut request: Box<Request>,
+        holds: Option<WorkerId>,
+        now: Nanos,
+        effects: &mut Vec<Effect>,
+    ) {
         if request.give_up <= now {
             self.refuse(request, Refusal::WaitExpired, effects);
             return;
         }
-        if !self.may_wait(&request) {
-            self.refuse(request, Refusal::LineFull, effects);
+        if let Some(refusal) = self.door(&mut request, now) {
+            self.refuse(request, refusal, effects);
             return;
         }
-        let id = request.guest.request;
-        if !request.waiting {
-            request.waiting = true;
-            self.line.join(request.place, id, request.passed_by);
+        let standing = match holds {
+            Some(_) => Standing::Holding,
+            None if self.passing && request.waits() => Standing::Misfit,
+            None => request.asking(),
+        };
+        if standing == Standing::Misfit {
+            self.misfits.push(request.ticket.place);
         }
+        let ticket = &mut request.ticket;
+        if ticket.standing != standing {
+            if ticket.standing == Standing::Holding {
+                self.line.stand(ticket, standing, now);
+            }
+            ticket.held_for = holds;
+            self.line.stand(ticket, standing, now);
+        }
+        self.keep_waiting(request);
+    }
+
+    pub(super) fn keep_waiting(&mut self, mut request: Box<Request>) {
         self.arm_request(&mut request);
-        self.requests.insert(id, request);
+        self.keep(request);
+    }
+
+    /// What a newcomer to the line is refused for. Those who are in it, or were, are not asked.
+    fn door(&mut self, request: &mut Request, now: Nanos) -> Option<Refusal> {
+        if request.waits() || request.attempts > 0 {
+            return None;
+        }
+        if !self.may_wait(request) {
+            return Some(Refusal::LineFull);
+        }
+        let config = &self.config;
+        let full = self.line.counts.full(
+            &request.ticket,
+            config.flow_limits,
+            &config.tenants,
+            &config.bands,
+        );
+        if full.is_some() {
+            return full;
+        }
+        let class = self.line.class(request.ticket.class)?;
+        let limit = class
+            .order(request.ticket.band)
+            .start_within(request.ticket.line);
+        request.ticket.predicted = self.line.predict(&request.ticket, now);
+        let late = matches!((request.ticket.predicted, limit), (Some(p), Some(l)) if p > l);
+        late.then_some(Refusal::StartTooLate)
     }
 
     /// The request ends here, unserved.
@@ -131,9 +223,24 @@ impl Scheduler {
         refusal: Refusal,
         effects: &mut Vec<Effect>,
     ) {
-        self.leave_line(&mut request);
+        let now = self.now;
+        self.leave_line(&mut request, now);
+        let ticket = &request.ticket;
+        let class = ticket.class;
+        let line = self.line.counts.line(ticket.band, ticket.line);
         let retry_after = match refusal {
-            Refusal::LineFull => self.line.retry_after(),
+            Refusal::LineFull | Refusal::FlowFull | Refusal::TenantFull | Refusal::BandFull => {
+                line.refused_full += 1;
+                self.line.retry_after(class)
+            }
+            Refusal::StartTooLate => {
+                line.refused_late += 1;
+                self.start_again(ticket)
+            }
+            Refusal::WaitExpired => {
+                line.expired += 1;
+                None
+            }
             Refusal::AttemptsExhausted(Failure::Saturated) => request.retry_after,
             _ => None,
         };
@@ -144,11 +251,52 @@ impl Scheduler {
         });
     }
 
-    pub(super) fn leave_line(&mut self, request: &mut Request) {
+    /// In whole seconds, when the prediction will have come down to what is promised.
+    fn start_again(&self, ticket: &Ticket) -> Option<RetryAfter> {
+        let class = self.line.class(ticket.class)?;
+        let limit = class.order(ticket.band).start_within(ticket.line)?;
+        let excess = ticket.predicted?.saturating_sub(limit).as_secs_f64();
+        Some(Duration::from_secs(libm::ceil(excess).max(1.0) as u64))
+    }
+
+    pub(super) fn leave_line(&mut self, request: &mut Request, now: Nanos) {
         self.disarm_request(request);
-        if request.waiting {
-            request.waiting = false;
-            request.passed_by = self.line.leave(request.place).unwrap_or_default();
+        if request.waits() {
+            self.kept_or_broken(request, now, false);
+            self.line.stand(&mut request.ticket, Standing::Out, now);
+        }
+    }
+
+    /// Counts what became of the promise to one that leaves the line.
+    fn kept_or_broken(&mut self, request: &Request, now: Nanos, seated: bool) {
+        let ticket = &request.ticket;
+        let class = self.line.class(ticket.class);
+        let limit = class.and_then(|c| c.order(ticket.band).start_within(ticket.line));
+        let Some(limit) = limit.filter(|_| request.attempts == 0) else {
+            return;
+        };
+        let line = self.line.counts.line(ticket.band, ticket.line);
+        if now.since(request.arrived) > limit {
+            line.promises_broken += 1;
+        } else if seated {
+            line.promises_kept += 1;
+        }
+    }
+
+    /// It leaves the line for a seat; the first time, its charge counts.
+    fn leave_for_seat(&mut self, request: &mut Request, now: Nanos) {
+        let waited = request.waits();
+        if waited {
+            self.disarm_request(request);
+            self.kept_or_broken(request, now, true);
+            self.line.stand(&mut request.ticket, Standing::Misfit, now);
+        }
+        if request.attempts == 0 {
+            request.ticket.charged = Some(request.ticket.class);
+            self.line.served(&request.ticket, &self.config.bands, now);
+        }
+        if waited {
+            self.line.stand(&mut request.ticket, Standing::Out, now);
         }
     }
 
@@ -165,11 +313,8 @@ impl Scheduler {
             debug_assert!(false, "the pick is a candidate");
             return;
         };
-        if request.waiting {
-            self.line.seated(now);
-        }
-        self.line.pass(request.place);
-        self.leave_line(&mut request);
+        let passed_by = self.line.passes(&request.ticket);
+        self.leave_for_seat(&mut request, now);
         request.hold = Hold::Spent;
         request.no_worker_until = None;
         request.attempts += 1;
@@ -178,7 +323,7 @@ impl Scheduler {
             number: request.attempts,
         };
         let belief = self.belief_of(chosen.worker, &request, now);
-        let decision = self.explain(&request, id, pick, &chosen, belief, now);
+        let decision = self.explain(&request, (id, passed_by), pick, &chosen, belief, now);
         let (prefill, resident) = self.lease_tokens(&request, chosen.matched_tokens);
         let Some(worker) = self.fleet.get_mut(chosen.worker) else {
             debug_assert!(false, "candidates are workers");
@@ -196,6 +341,7 @@ impl Scheduler {
             lease,
             dispatched: now,
             belief,
+            matched: chosen.matched_tokens,
             accepted: false,
             first_token: false,
             aborted: false,

@@ -79,6 +79,9 @@ impl Scheduler {
         } else if !attempt.accepted {
             self.take_back(&request, &attempt);
         }
+        let moved = (attempt.matched) < request.ticket.matched;
+        let usage = if served { usage } else { Usage::default() };
+        self.settle(&request, moved, usage, now);
         let worker = attempt.lease.worker;
         let dispatched = attempt.dispatched;
         self.release(attempt.lease);
@@ -123,7 +126,8 @@ impl Scheduler {
             return;
         }
         request.give_up = self.give_up(request.guest.deadline, now);
-        // It keeps its place in the line, before all who came later.
+        // It keeps its place in the line, before all who came later, and is not charged again.
+        self.classify(&mut request, now);
         self.place(request, now, effects);
     }
 
@@ -131,7 +135,7 @@ impl Scheduler {
         let Some(mut request) = self.take(id) else {
             return;
         };
-        self.leave_line(&mut request);
+        self.leave_line(&mut request, now);
         let Some(attempt) = request.attempt.take() else {
             return;
         };

@@ -5,6 +5,8 @@ use super::{LostResponse, Scheduler};
 use crate::decision::{Belief, PredictionSource, Reason};
 use crate::ids::WorkerId;
 use crate::limits::LINE_SCAN_MAX;
+use crate::line::PASSES_MAX;
+use crate::line::ticket::Standing;
 use crate::place::{Answer, Candidate, Question};
 use crate::pool::ratio::leading_tokens;
 use crate::pool::worker::Worker;
@@ -51,11 +53,11 @@ pub(super) enum Verdict {
     Lost,
 }
 
-enum Pin {
+pub(super) enum Pin {
     None,
     On(WorkerId),
     /// Its worker lives, but takes no work for the moment.
-    Away,
+    Away(WorkerId),
     Lost,
 }
 
@@ -66,7 +68,7 @@ impl Scheduler {
         let seed = self.rng.state();
         match self.pin(request, now) {
             Pin::On(worker) => return self.choose_pinned(request, worker, seed, now),
-            Pin::Away => return Verdict::NoSeat,
+            Pin::Away(_) => return Verdict::NoSeat,
             Pin::Lost if self.config.lost_response == LostResponse::Refuse => {
                 return Verdict::Lost;
             }
@@ -201,7 +203,7 @@ impl Scheduler {
     /// Fills the scratch with those who could take the request: takes work, lists the model, did
     /// not fail it. Where there is none, those whose probes fail although nobody was refused: the
     /// last worker is never removed by probes alone.
-    fn gather(&mut self, request: &Request, only: Option<WorkerId>, now: Nanos) {
+    pub(super) fn gather(&mut self, request: &Request, only: Option<WorkerId>, now: Nanos) {
         let mut scratch = core::mem::take(&mut self.scratch);
         self.look_up(request, &mut scratch, now);
         scratch.candidates.clear();
@@ -232,13 +234,16 @@ impl Scheduler {
     fn kept_free(&self, newcomer: &Request, now: Nanos) -> Option<WorkerId> {
         let overdue = self
             .line
-            .overdue(LINE_SCAN_MAX)
-            .take_while(|(place, _)| *place < newcomer.place)
-            .filter_map(|(_, id)| self.requests.get(&id))
+            .unfit
+            .iter()
+            .take(LINE_SCAN_MAX)
+            .take_while(|place| **place < newcomer.ticket.place)
+            .filter_map(|place| self.requests.get(&self.line.get(*place)?))
             .find(|waiting| {
                 waiting.no_worker_until.is_none()
                     && waiting.guest.previous_response.is_none()
-                    && !matches!(waiting.hold, Hold::Holding { .. })
+                    && waiting.ticket.standing != Standing::Holding
+                    && self.line.passes(&waiting.ticket) >= PASSES_MAX
             })?;
         self.fleet
             .iter()
@@ -310,12 +315,7 @@ impl Scheduler {
         })
     }
 
-    /// Whether any worker has room for a request without a prompt: without, the line needs no look.
-    pub(super) fn any_room(&self, now: Nanos) -> bool {
-        self.fleet.iter().any(|worker| has_room(worker, now))
-    }
-
-    fn pin(&self, request: &Request, now: Nanos) -> Pin {
+    pub(super) fn pin(&self, request: &Request, now: Nanos) -> Pin {
         let Some(key) = request.guest.previous_response else {
             return Pin::None;
         };
@@ -332,7 +332,7 @@ impl Scheduler {
         if worker.health.takes_work(now) || worker.health.last_resort(now) {
             Pin::On(worker.id)
         } else {
-            Pin::Away
+            Pin::Away(worker.id)
         }
     }
 }
@@ -344,7 +344,7 @@ pub(super) fn has_room(worker: &Worker, now: Nanos) -> bool {
         && worker.seats_for(0)
 }
 
-fn could_take(worker: &Worker, request: &Request) -> bool {
+pub(super) fn could_take(worker: &Worker, request: &Request) -> bool {
     worker.lists(request.guest.model)
         && worker.allows(&request.guest, request.prompt_tokens)
         && !request.failed.contains(&worker.id)

@@ -71,13 +71,13 @@ impl Scheduler {
         let mut waiting = 0;
         let mut returned = 0;
         for (id, request) in &self.requests {
-            if request.waiting == request.attempt.is_some() {
+            if request.waits() == request.attempt.is_some() {
                 return Err(format!("{id:?} is both or neither in the line and seated"));
             }
-            if request.waiting {
+            if request.waits() {
                 waiting += 1;
                 returned += usize::from(request.attempts > 0);
-                if self.line.get(request.place) != Some(*id) {
+                if self.line.get(request.ticket.place) != Some(*id) {
                     return Err(format!("{id:?} waits, but is not in the line"));
                 }
                 if request.timer != Some(request.next_due()) {
@@ -87,6 +87,7 @@ impl Scheduler {
                 return Err(format!("{id:?} is seated and has a timer"));
             }
         }
+        self.line.check()?;
         if waiting != self.line.len() {
             return Err(format!("{waiting} wait, {} in line", self.line.len()));
         }

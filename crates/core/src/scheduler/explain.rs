@@ -6,7 +6,6 @@ use super::request::Request;
 use crate::decision::{Belief, Decision, Queueing, Reason, Scored};
 use crate::ids::AttemptId;
 use crate::limits::DECISION_CANDIDATES_MAX;
-use crate::line::LineKind;
 use crate::place::Candidate;
 use crate::time::Nanos;
 use alloc::boxed::Box;
@@ -17,7 +16,7 @@ impl Scheduler {
     pub(super) fn explain(
         &self,
         request: &Request,
-        attempt: AttemptId,
+        (attempt, passed_by): (AttemptId, u32),
         pick: Pick,
         chosen: &Candidate,
         belief: Belief,
@@ -36,11 +35,14 @@ impl Scheduler {
             seed: pick.seed,
             arrived: request.arrived,
             dispatched: now,
-            passed_by: request.passed_by,
+            passed_by,
             queueing: Queueing {
                 fairness: self.config.fairness.name(),
-                line: LineKind::of(request.guest.turn),
-                ..Queueing::default()
+                line: request.ticket.line,
+                band: request.ticket.band,
+                charge: request.ticket.charge() as u64,
+                predicted_start: request.ticket.predicted,
+                waiting: self.line.waiting(request.ticket.band),
             },
             identity: request.guest.identity,
             session_source: request.guest.session_source,

@@ -45,6 +45,7 @@ impl Scheduler {
             FleetChange::Limits(id, limits) => {
                 if let Some(worker) = self.fleet.get_mut(id) {
                     worker.limits = limits;
+                    self.members_changed = true;
                     self.room = true;
                     self.fleet_changed = true;
                 }
@@ -52,6 +53,7 @@ impl Scheduler {
             FleetChange::Models(id, models) => {
                 if let Some(worker) = self.fleet.get_mut(id) {
                     worker.set_models(models);
+                    self.members_changed = true;
                     self.room = true;
                     self.fleet_changed = true;
                 }
@@ -157,6 +159,7 @@ impl Scheduler {
         self.fit_capacity(id);
         self.tell_members();
         self.room = true;
+        self.members_changed = true;
         self.fleet_changed = true;
     }
 
@@ -168,6 +171,7 @@ impl Scheduler {
         self.observed.forget(id.slot);
         self.forget(id);
         self.tell_members();
+        self.members_changed = true;
         self.fleet_changed = true;
         self.abort_all(id, effects);
     }
@@ -192,7 +196,7 @@ impl Scheduler {
                 && !attempt.aborted
             {
                 attempt.aborted = true;
-                aborts.push((request.place, attempt.id));
+                aborts.push((request.ticket.place, attempt.id));
             }
         }
         // The map's order means nothing; the order of arrival does.

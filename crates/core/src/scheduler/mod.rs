@@ -5,6 +5,7 @@
 //!   home and health.
 //! - `fleet`: workers come, go, drain, report; a new life of a cache.
 //! - `residency`: what workers are believed to hold, by their own word and by ours.
+//! - `queue`: the line: tickets, classes, holders, free seats.
 //! - `wake`: what happens because time passed, and the pass over the line.
 //! - `explain`: the decision record. `check`: the invariants.
 
@@ -15,6 +16,7 @@ mod check;
 mod config;
 mod explain;
 mod fleet;
+mod queue;
 mod request;
 mod residency;
 mod wake;
@@ -27,7 +29,7 @@ pub use config::{Breaker, ConfigError, LostResponse, PoolConfig, Probes};
 use crate::ids::{RequestId, WorkerId};
 use crate::input::{Effect, Input};
 use crate::limits::RESPONSES_MAX;
-use crate::line::{Line, LinesView};
+use crate::line::Line;
 use crate::place::{Policy, PolicyConfig};
 use crate::pool::fleet::Fleet;
 use crate::pool::ratio::BytesPerToken;
@@ -111,6 +113,11 @@ pub struct Scheduler {
     room: bool,
     /// Who could take what has changed since the line was last reviewed.
     fleet_changed: bool,
+    /// Which workers there are, or which requests they take, has changed since.
+    members_changed: bool,
+    /// The line is being served; those who did not fit in this pass.
+    passing: bool,
+    misfits: Vec<u64>,
 }
 
 impl Scheduler {
@@ -146,6 +153,9 @@ impl Scheduler {
             now: Nanos::default(),
             room: false,
             fleet_changed: false,
+            members_changed: false,
+            passing: false,
+            misfits: Vec::new(),
             config,
         })
     }
@@ -199,7 +209,7 @@ impl Scheduler {
             } => self.kv_state(worker, rank, state, effects),
             Input::Fleet(change) => self.fleet_change(change, now, effects),
             Input::SetPolicy(policy) => self.set_policy(policy),
-            Input::SetFairness(fairness) => self.config.fairness = fairness,
+            Input::SetFairness(fairness) => self.set_fairness(fairness, now),
             Input::SetTenants(tenants) => self.config.tenants = *tenants,
             Input::Tick => {}
         }
@@ -247,16 +257,6 @@ impl Scheduler {
     #[must_use]
     pub fn line_len(&self) -> usize {
         self.line.len()
-    }
-
-    /// The queue: who waits, how long it would take, what came of it.
-    #[must_use]
-    pub fn lines(&self, now: Nanos) -> LinesView {
-        let _ = now;
-        LinesView {
-            fairness: self.config.fairness.name(),
-            ..LinesView::default()
-        }
     }
 
     /// Requests that are known: in the line or on a worker.
@@ -307,7 +307,7 @@ impl Scheduler {
         self.policy = policy.build();
         self.config.policy = policy;
         self.tell_members();
-        self.end_holds();
+        self.end_holds(self.now);
         self.room = true;
     }
 

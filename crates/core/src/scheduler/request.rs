@@ -2,6 +2,7 @@
 
 use crate::decision::Belief;
 use crate::ids::{AttemptId, WorkerId};
+use crate::line::ticket::{Standing, Ticket};
 use crate::pool::ledger::Lease;
 use crate::request::{Arrival, Failure, RetryAfter};
 use crate::time::Nanos;
@@ -27,6 +28,8 @@ pub(super) struct Attempt {
     pub(super) dispatched: Nanos,
     /// What the worker was believed to hold before.
     pub(super) belief: Belief,
+    /// Prompt tokens that it was believed to hold.
+    pub(super) matched: u32,
     pub(super) accepted: bool,
     pub(super) first_token: bool,
     /// The caller was asked to abort it: how it ends says nothing of the worker.
@@ -39,8 +42,8 @@ pub(super) struct Attempt {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) guest: Box<Arrival>,
-    /// Its place in the line, kept over attempts: the order of arrival.
-    pub(super) place: u64,
+    /// What the line knows of it; its place there is kept over attempts.
+    pub(super) ticket: Ticket,
     pub(super) arrived: Nanos,
     pub(super) prompt_tokens: u32,
     /// Attempts opened so far.
@@ -52,18 +55,29 @@ pub(super) struct Request {
     pub(super) retry_after: Option<RetryAfter>,
     /// None: it waits in the line.
     pub(super) attempt: Option<Attempt>,
-    /// It has its place in the line.
-    pub(super) waiting: bool,
     pub(super) hold: Hold,
     pub(super) give_up: Nanos,
     /// No worker could take it: refused at this time unless one turns up.
     pub(super) no_worker_until: Option<Nanos>,
     /// Its entry among the timers.
     pub(super) timer: Option<Nanos>,
-    pub(super) passed_by: u32,
 }
 
 impl Request {
+    /// It is in the line.
+    pub(super) fn waits(&self) -> bool {
+        self.ticket.standing != Standing::Out
+    }
+
+    /// How it stands in the line where nothing keeps it from a seat but that none is free.
+    pub(super) fn asking(&self) -> Standing {
+        if self.attempts > 0 {
+            Standing::Returned
+        } else {
+            Standing::Ready
+        }
+    }
+
     /// The next time at which something happens to it in the line.
     pub(super) fn next_due(&self) -> Nanos {
         let mut due = self.give_up;

@@ -1,13 +1,14 @@
 //! What happens because time passed, and the pass over the line when a seat may be free.
 
-use super::Scheduler;
-use super::candidates::has_room;
+use super::candidates::Pin;
 use super::request::{Hold, Request};
+use super::{LostResponse, Scheduler};
 use crate::ids::{RequestId, WorkerId};
 use crate::input::Effect;
-use crate::limits::LINE_SCAN_MAX;
+use crate::line::ticket::Standing;
 use crate::request::Refusal;
 use crate::time::Nanos;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// What is due.
@@ -47,7 +48,7 @@ impl Scheduler {
             return;
         };
         request.timer = None;
-        if request.give_up <= now {
+        if request.give_up <= now || request.no_worker_until.is_some_and(|until| until <= now) {
             let refusal = if request.no_worker_until.is_some() {
                 Refusal::NoWorkers
             } else {
@@ -58,50 +59,32 @@ impl Scheduler {
         }
         if matches!(request.hold, Hold::Holding { until, .. } if until <= now) {
             request.hold = Hold::Spent;
+            self.ask_again(&mut request, now);
         }
-        self.place(request, now, effects);
+        self.keep_waiting(request);
     }
 
     /// Reviews the line where workers changed, and serves it where a seat may be free.
     pub(super) fn serve(&mut self, now: Nanos, effects: &mut Vec<Effect>) {
+        if core::mem::take(&mut self.members_changed) {
+            self.regroup(now);
+        }
         if core::mem::take(&mut self.fleet_changed) && self.line.len() > 0 {
             self.review_line(now, effects);
         }
-        if core::mem::take(&mut self.room) && self.line.len() > 0 {
+        while core::mem::take(&mut self.room) && self.line.len() > 0 {
             self.serve_line(now, effects);
         }
     }
 
-    /// First come, first served, as far as seats go; those who still hold for a worker that has
-    /// no room let others pass.
-    fn serve_line(&mut self, now: Nanos, effects: &mut Vec<Effect>) {
-        let mut last = None;
-        let mut room = self.any_room(now);
-        for _ in 0..LINE_SCAN_MAX {
-            let Some((place, id)) = self.line.after(last).filter(|_| room) else {
-                break;
-            };
-            last = Some(place);
-            if self.requests.get(&id).is_some_and(|r| self.holds(r, now)) {
-                continue;
-            }
-            if let Some(request) = self.take(id) {
-                let before = self.line.len();
-                self.place(request, now, effects);
-                if self.line.len() < before {
-                    room = self.any_room(now);
-                }
-            }
-        }
-    }
-
     /// Those who hold do so by another policy's word: they will be asked for again.
-    pub(super) fn end_holds(&mut self) {
+    pub(super) fn end_holds(&mut self, now: Nanos) {
         let holders: Vec<RequestId> = self.line.iter().map(|(_, id)| id).collect();
         for id in holders {
             if let Some(mut request) = self.take(id) {
                 if matches!(request.hold, Hold::Holding { .. }) {
                     request.hold = Hold::Fresh;
+                    self.ask_again(&mut request, now);
                     self.arm_request(&mut request);
                 }
                 self.keep(request);
@@ -109,41 +92,34 @@ impl Scheduler {
         }
     }
 
-    /// Whether it holds for a worker that takes work but has no room yet.
-    fn holds(&self, request: &Request, now: Nanos) -> bool {
-        let Hold::Holding { worker, until } = request.hold else {
-            return false;
-        };
-        until > now
-            && self
-                .fleet
-                .get(worker)
-                .is_some_and(|worker| worker.health.takes_work(now) && !has_room(worker, now))
-    }
-
     /// After a change of who could take what: ends holds for workers that take no work, settles
     /// those whose response is lost, starts and stops the clock of those whom nobody could take.
     fn review_line(&mut self, now: Nanos, effects: &mut Vec<Effect>) {
-        let due: Vec<RequestId> = self
-            .line
-            .iter()
-            .filter(|(_, id)| {
-                self.requests
-                    .get(id)
-                    .is_some_and(|request| self.must_be_placed_again(request, now))
-            })
-            .map(|(_, id)| id)
-            .collect();
-        for id in due {
+        self.room = true;
+        let ids: Vec<RequestId> = self.line.iter().map(|(_, id)| id).collect();
+        for id in ids {
             if let Some(request) = self.take(id) {
-                self.place(request, now, effects);
+                self.review(request, now, effects);
             }
         }
     }
 
-    fn must_be_placed_again(&self, request: &Request, now: Nanos) -> bool {
+    fn review(&mut self, mut request: Box<Request>, now: Nanos, effects: &mut Vec<Effect>) {
         if request.guest.previous_response.is_some() {
-            return true;
+            if matches!(self.pin(&request, now), Pin::Lost)
+                && self.config.lost_response == LostResponse::Refuse
+            {
+                self.lost(request, effects);
+                return;
+            }
+            let standing = request.ticket.standing;
+            self.line.stand(&mut request.ticket, Standing::Out, now);
+            self.classify(&mut request, now);
+            let standing = match standing {
+                Standing::Holding => request.asking(),
+                other => other,
+            };
+            self.line.stand(&mut request.ticket, standing, now);
         }
         if let Hold::Holding { worker, .. } = request.hold
             && !self
@@ -151,9 +127,18 @@ impl Scheduler {
                 .get(worker)
                 .is_some_and(|worker| worker.health.takes_work(now))
         {
-            return true;
+            self.ask_again(&mut request, now);
         }
-        self.has_candidate(request, now) == request.no_worker_until.is_some()
+        let pinned = matches!(self.pin(&request, now), Pin::On(_) | Pin::Away(_));
+        if !pinned && !self.has_candidate(&request, now) {
+            if request.no_worker_until.is_none() {
+                self.no_worker(request, now, effects);
+                return;
+            }
+        } else {
+            request.no_worker_until = None;
+        }
+        self.keep_waiting(request);
     }
 
     pub(super) fn tell_wake(&mut self, now: Nanos, effects: &mut Vec<Effect>) {
@@ -173,13 +158,13 @@ impl Scheduler {
         if request.timer != Some(due) {
             self.disarm_request(request);
             request.timer = Some(due);
-            self.timers.insert((due, Due::Line(request.place)));
+            self.timers.insert((due, Due::Line(request.ticket.place)));
         }
     }
 
     pub(super) fn disarm_request(&mut self, request: &mut Request) {
         if let Some(at) = request.timer.take() {
-            self.timers.remove(&(at, Due::Line(request.place)));
+            self.timers.remove(&(at, Due::Line(request.ticket.place)));
         }
     }
 
