@@ -50,3 +50,97 @@ fn load_is_what_clients_would_take() {
     assert!((half.load() - 0.5).abs() < 0.029);
     assert_eq!(scenario.at_load(scenario.load()), scenario);
 }
+
+/// As the scenario stands, for a quarter of its time.
+fn short() -> Starvation {
+    Starvation {
+        newcomers: 197,
+        ..Starvation::default()
+    }
+}
+
+#[test]
+fn turn_priority_lets_newcomers_wait_for_nothing() {
+    let sums = play(&short(), "turn_priority");
+    assert!(
+        sums.refused_after_waiting * 10 > sums.newcomers * 9,
+        "{sums:?}"
+    );
+    assert_eq!(sums.refused_at_the_door, 0);
+    assert_eq!(sums.refused_waits.p50, Some(60.0));
+    assert!(sums.follow_ups_refused > 0);
+}
+
+#[test]
+fn las_starves_deep_conversations_under_a_stream_of_fresh_ones() {
+    let scenario = short();
+    let sums = play(&scenario, "las");
+    assert!(sums.started * 10 > sums.newcomers * 9, "{sums:?}");
+    assert!(sums.deep_starved * 2 > scenario.deep as usize, "{sums:?}");
+}
+
+#[test]
+fn promise_starts_whom_it_admits_and_tells_the_others_at_the_door() {
+    let scenario = short();
+    let promise = play(&scenario, "promise");
+    let rivals = ["turn_priority", "las"].map(|name| play(&scenario, name));
+    // Refused at once, and told when to come again.
+    assert!(promise.refused_at_the_door > 0, "{promise:?}");
+    assert_eq!(
+        (promise.refused_waits.count, promise.refused_without_advice),
+        (0, 0)
+    );
+    assert_eq!(promise.still_waiting, 0);
+    // Whoever was admitted and started late was counted as a broken promise.
+    assert_eq!(promise.late_starts as u64, promise.promises_broken);
+    // What was begun goes on.
+    assert_eq!((promise.follow_ups_refused, promise.deep_starved), (0, 0));
+    // The floor while both lines wait.
+    assert!(promise.new_share_contested.unwrap() >= 0.05, "{promise:?}");
+    let best = rivals.iter().map(|s| s.throughput).fold(0.0, f64::max);
+    assert!(promise.throughput >= 0.95 * best, "{promise:?}");
+}
+
+#[test]
+fn promise_holds_over_loads() {
+    for load in [0.5, 1.0, 2.0] {
+        let scenario = short().at_load(load);
+        let promise = play(&scenario, "promise");
+        assert_eq!(promise.follow_ups_refused, 0, "{promise:?}");
+        assert_eq!(promise.refused_waits.count, 0, "{promise:?}");
+        assert_eq!(promise.late_starts as u64, promise.promises_broken);
+        // At twice the load the floor still allows it.
+        assert!(promise.follow_up_waits.p50.unwrap() <= 30.0, "{promise:?}");
+        let rival = play(&scenario, "turn_priority");
+        assert!(promise.throughput >= 0.95 * rival.throughput, "{promise:?}");
+    }
+}
+
+// What `promise` is meant to do and does not do yet. Run them with `--run-ignored only`.
+
+#[test]
+#[ignore = "not met above four times the load: a few start late although no worker was lost"]
+fn promise_starts_everybody_whom_it_admits_in_time() {
+    let sums = play(&Starvation::default(), "promise");
+    assert_eq!(sums.late_starts, 0, "{sums:?}");
+}
+
+#[test]
+#[ignore = "not met above capacity: others come in between and take the place"]
+fn who_comes_again_when_told_is_let_in() {
+    let sums = play(&Starvation::default(), "promise");
+    assert!(sums.retries >= 10, "{sums:?}");
+    assert!(sums.retries_admitted * 10 >= sums.retries * 9, "{sums:?}");
+}
+
+#[test]
+#[ignore = "not met where the caches cannot hold every conversation on every worker: heads do not wait for their home"]
+fn promise_keeps_nine_tenths_of_the_reuse() {
+    let scenario = Starvation {
+        kv_tokens: 262_144,
+        ..Starvation::default()
+    };
+    let reuse = |name: &str| play(&scenario, name).follow_up_reuse.unwrap();
+    let (promise, rival) = (reuse("promise"), reuse("turn_priority"));
+    assert!(promise >= 0.9 * rival, "{promise} against {rival}");
+}
