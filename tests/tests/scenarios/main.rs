@@ -12,6 +12,7 @@ mod herd;
 mod leaks;
 mod load;
 mod observed;
+mod tenants;
 
 use maitred_tests::{Client, Process, Response, Worker};
 use serde_json::{Value, json};
