@@ -62,6 +62,8 @@ pub struct Process {
     pub addr: SocketAddr,
     /// Where the admin API listens.
     pub admin: SocketAddr,
+    /// Where workers that pull connect, if any may.
+    pub pull: Option<SocketAddr>,
     log: std::sync::Arc<std::sync::Mutex<String>>,
 }
 
@@ -92,7 +94,7 @@ impl Process {
         });
         let mut greeting = BufReader::new(child.stdout.take().expect("stdout")).lines();
         let first = within("maitred to listen", greeting.next_line()).await;
-        let Some((addr, admin)) = first.ok().flatten().as_deref().and_then(addresses) else {
+        let Some((addr, admin, pull)) = first.ok().flatten().as_deref().and_then(addresses) else {
             let _ = keeping.await;
             panic!("maitred ended at start:\n{}", log.lock().expect("log"));
         };
@@ -102,6 +104,7 @@ impl Process {
             child,
             addr,
             admin,
+            pull,
             log,
         }
     }
@@ -144,10 +147,54 @@ impl Process {
     }
 }
 
-/// The two addresses of `maitred serves http://ADDR, admin http://ADDR`.
-fn addresses(greeting: &str) -> Option<(SocketAddr, SocketAddr)> {
+/// The addresses of `maitred serves http://ADDR, admin http://ADDR, pull http://ADDR`.
+fn addresses(greeting: &str) -> Option<(SocketAddr, SocketAddr, Option<SocketAddr>)> {
     let (data, admin) = greeting
         .strip_prefix("maitred serves http://")?
         .split_once(", admin http://")?;
-    Some((data.parse().ok()?, admin.trim().parse().ok()?))
+    let (admin, pull) = match admin.split_once(", pull http://") {
+        Some((admin, pull)) => (admin, Some(pull.trim().parse().ok()?)),
+        None => (admin, None),
+    };
+    Some((data.parse().ok()?, admin.trim().parse().ok()?, pull))
+}
+
+/// A running `maitred agent`, killed when dropped.
+pub struct Agent {
+    child: Child,
+}
+
+impl Agent {
+    /// Starts `maitred agent` with these arguments.
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(maitred_path());
+        command
+            .arg("agent")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
+        Self {
+            child: command.spawn().expect("maitred starts"),
+        }
+    }
+
+    /// Ends it at once, as a machine that fails.
+    pub async fn kill(mut self) {
+        self.child.kill().await.expect("killed");
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub fn stop(&self) {
+        let pid = self.child.id().expect("running").to_string();
+        let sent = std::process::Command::new("kill").arg(pid).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// Waits until it has ended by itself; returns whether it says that all went well.
+    pub async fn ended(mut self) -> bool {
+        let status = within("the agent to end", self.child.wait()).await;
+        status.expect("a child").success()
+    }
 }

@@ -20,7 +20,7 @@ mod worker;
 use std::future::Future;
 use std::time::Duration;
 
-pub use binary::{Process, maitred_path, run};
+pub use binary::{Agent, Process, maitred_path, run};
 pub use client::{Client, request, text};
 pub use gate::Gate;
 pub use http1::{Framing, Head, Response};

@@ -11,6 +11,7 @@ const LINES_MAX: usize = 500;
 ///
 /// Dependencies point one way: cli -> {gateway, lab} -> {text, wire, engine, records, enginesim} -> core.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("agent", &[]),
     ("core", &[]),
     ("wire", &[]),
     ("text", &["core", "wire"]),
@@ -26,6 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "agent",
             "core",
             "engine",
             "enginesim",

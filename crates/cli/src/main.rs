@@ -1,5 +1,6 @@
 //! `maitred`: one binary for the gateway, the simulated engines, the demo and the lab.
 
+mod agent;
 mod check;
 mod demo;
 mod engine;
@@ -30,6 +31,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Agent(agent::Args),
     Engine(engine::Args),
     Demo(demo::Args),
     Check(check::Args),
@@ -41,6 +43,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Agent(args) => agent::run(args),
         Command::Engine(args) => engine::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Check(args) => check::run(args),

@@ -174,9 +174,13 @@ async fn serve(config: Config) -> Result<(), String> {
 fn greeting(running: &Running) -> String {
     let config = &running.gateway.config;
     let mut text = format!(
-        "maitred serves http://{}, admin http://{}\n",
+        "maitred serves http://{}, admin http://{}",
         running.data, running.admin
     );
+    if let Some(pull) = running.pull {
+        text.push_str(&format!(", pull http://{pull}"));
+    }
+    text.push('\n');
     for pool in &config.pools {
         greet_pool(&mut text, pool);
     }

@@ -1,5 +1,6 @@
 //! The scheduler at run time: the only place where its inputs get a time and its effects a receiver.
 
+use crate::pull::Desk;
 use maitred_core::ids::{RequestId, WorkerId};
 use maitred_core::request::{Refusal, RetryAfter};
 use maitred_core::scheduler::WorkerView;
@@ -90,6 +91,8 @@ struct State {
     scheduler: Scheduler,
     live: HashMap<RequestId, Arc<Ticket>, FxBuildHasher>,
     effects: Vec<Effect>,
+    /// The desks of the workers that pull.
+    desks: HashMap<WorkerId, Arc<Desk>, FxBuildHasher>,
     /// When the timer is to call `Tick`, as last asked for.
     wake: Option<Nanos>,
 }
@@ -113,6 +116,7 @@ impl Driver {
                 scheduler,
                 live: HashMap::with_hasher(FxBuildHasher),
                 effects: Vec::new(),
+                desks: HashMap::with_hasher(FxBuildHasher),
                 wake: None,
             }),
             timer: Notify::new(),
@@ -131,29 +135,48 @@ impl Driver {
     pub fn arrive(&self, arrival: Box<Arrival>) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         let request = arrival.request;
-        self.run(Input::Arrive(arrival), |state| {
+        self.run(|state| {
             state.live.insert(request, Arc::clone(&ticket));
+            Input::Arrive(arrival)
         });
         ticket
     }
 
     /// Anything else that happened.
     pub fn handle(&self, input: Input) {
-        self.run(input, |_| {});
+        self.run(|_| input);
     }
 
     /// The last word about a request: `input`, after which it is not known any more.
     pub fn close(&self, request: RequestId, input: Input) {
-        self.run(input, |state| {
+        self.run(|state| {
             state.live.remove(&request);
+            input
         });
     }
 
-    fn run(&self, input: Input, before: impl FnOnce(&mut State)) {
+    /// A worker that pulls comes, or is gone (None).
+    pub(crate) fn desk(&self, worker: WorkerId, desk: Option<Arc<Desk>>) {
+        let mut state = self.state.lock();
+        match desk {
+            Some(desk) => state.desks.insert(worker, desk),
+            None => state.desks.remove(&worker),
+        };
+    }
+
+    /// Changes a worker's open polls and tells how many there are. No dispatch comes between the two.
+    pub(crate) fn pop(&self, worker: WorkerId, change: impl FnOnce() -> u32) {
+        self.run(|_| Input::Pop {
+            worker,
+            seats: change(),
+        });
+    }
+
+    fn run(&self, input: impl FnOnce(&mut State) -> Input) {
         let mut wakers: Vec<Waker> = Vec::new();
         {
             let mut state = self.state.lock();
-            before(&mut state);
+            let input = input(&mut state);
             let mut effects = std::mem::take(&mut state.effects);
             let now = self.now();
             state.scheduler.handle(now, input, &mut effects);
@@ -172,6 +195,9 @@ impl Driver {
     fn route(&self, state: &mut State, effect: Effect) -> Option<Waker> {
         match effect {
             Effect::Dispatch(decision) => {
+                if let Some(desk) = state.desks.get(&decision.worker) {
+                    desk.promise(decision.attempt);
+                }
                 let ticket = state.live.get(&decision.attempt.request)?;
                 ticket.tell(Verdict::Dispatched(decision))
             }

@@ -117,6 +117,34 @@ pub(crate) fn request_head(
     head
 }
 
+/// Whether an answer of this content type is an event stream.
+pub(crate) fn is_event_stream(content_type: Option<&[u8]>) -> bool {
+    content_type.is_some_and(|t| {
+        t.get(..17)
+            .is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream"))
+    })
+}
+
+/// The client's headers as they go to a worker that pulls, and our own two. What is no text stays here.
+pub(crate) fn passing(out: &Outbound<'_>) -> Vec<(String, String)> {
+    let named = |name: &HeaderName| {
+        connection_names(out.headers).any(|n| n.eq_ignore_ascii_case(name.as_str()))
+    };
+    let theirs = out
+        .headers
+        .iter()
+        .filter(|(name, _)| goes_up(name.as_str(), out, false) && !named(name))
+        .map(|(name, value)| (name.as_str(), value));
+    let ours = [
+        ("x-request-id", out.request_id),
+        ("traceparent", out.traceparent),
+    ];
+    theirs
+        .chain(ours)
+        .filter_map(|(name, value)| Some((name.to_owned(), text_of(value)?.to_owned())))
+        .collect()
+}
+
 fn goes_up(name: &str, out: &Outbound<'_>, has_own: bool) -> bool {
     if out.tenant_header == Some(name) {
         return false;

@@ -21,6 +21,7 @@ pub mod kv;
 mod listener;
 pub mod metrics;
 pub mod pool;
+mod pull;
 pub mod recent;
 mod relay;
 mod reply;

@@ -3,6 +3,7 @@
 use crate::config::{PoolSettings, WorkerSettings};
 use crate::driver::Driver;
 use crate::metrics::{Metrics, PoolMetrics};
+use crate::pull::Desk;
 use crate::upstream::Upstream;
 use maitred_core::ids::{ModelKey, WorkerId};
 use maitred_core::pool::{FleetChange, Report, RequestLimits, WorkerSpec};
@@ -131,6 +132,28 @@ impl Pool {
         settings: &WorkerSettings,
         assume_ready: bool,
     ) -> Result<WorkerId, AddError> {
+        self.join(settings, assume_ready, None)
+    }
+
+    /// Adds a worker that pulls.
+    ///
+    /// # Errors
+    /// As [`Self::add_worker`].
+    pub(crate) fn add_pulling(
+        &self,
+        settings: &WorkerSettings,
+        desk: Arc<Desk>,
+        limits: RequestLimits,
+    ) -> Result<WorkerId, AddError> {
+        self.join(settings, true, Some((desk, limits)))
+    }
+
+    fn join(
+        &self,
+        settings: &WorkerSettings,
+        assume_ready: bool,
+        pulls: Option<(Arc<Desk>, RequestLimits)>,
+    ) -> Result<WorkerId, AddError> {
         let _change = self.change.lock();
         if self.upstream_named(&settings.name).is_some() {
             return Err(AddError::Duplicate(settings.name.clone()));
@@ -149,6 +172,11 @@ impl Pool {
             self.shards,
         )
         .ok_or_else(|| AddError::Credential(settings.name.clone()))?;
+        let (desk, limits) = pulls.unzip();
+        let upstream = match &desk {
+            Some(desk) => upstream.pulling(Arc::clone(desk)),
+            None => upstream,
+        };
         let slot = id.slot as usize;
         {
             // The address must be there before the first dispatch to it.
@@ -161,6 +189,8 @@ impl Pool {
         for model in &settings.models {
             self.metrics.know_model(model);
         }
+        let pulls = desk.is_some();
+        self.driver.desk(id, desk);
         self.driver.handle(Input::Fleet(FleetChange::Add(
             id,
             WorkerSpec {
@@ -168,8 +198,8 @@ impl Pool {
                 seats: settings.seats,
                 models: keys(&settings.models),
                 assume_ready,
-                pulls: false,
-                limits: RequestLimits::default(),
+                pulls,
+                limits: limits.unwrap_or_default(),
             },
         )));
         self.recount();
@@ -206,6 +236,7 @@ impl Pool {
         let _change = self.change.lock();
         let id = self.id_of(name)?;
         self.driver.handle(Input::Fleet(FleetChange::Remove(id)));
+        self.driver.desk(id, None);
         if let Some(place) = self.workers.write().get_mut(id.slot as usize) {
             *place = None;
         }

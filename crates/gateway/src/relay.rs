@@ -3,6 +3,7 @@
 
 use crate::attempt::Guest;
 use crate::config::Timeouts;
+use crate::pull::Pulled;
 use crate::reply::code_of;
 use crate::upstream::{BodyBroken, Conn, Framing, Upstream};
 use bytes::{Bytes, BytesMut};
@@ -87,6 +88,8 @@ impl Deadlines {
 /// A worker's answer on its connection. Dropping it before its end closes the connection.
 pub(crate) struct Source {
     conn: Option<Conn>,
+    /// Of a worker that pulls, in place of a connection.
+    pulled: Option<Box<Pulled>>,
     framing: Framing,
     reusable: bool,
     upstream: Arc<Upstream>,
@@ -103,11 +106,29 @@ impl Source {
     ) -> Self {
         Self {
             conn: Some(conn),
+            pulled: None,
             framing,
             reusable,
             upstream,
             shard,
         }
+    }
+
+    /// The answer of a worker that pulls.
+    pub(crate) fn pulled(pulled: Pulled, upstream: Arc<Upstream>, shard: usize) -> Self {
+        Self {
+            conn: None,
+            pulled: Some(Box::new(pulled)),
+            framing: Framing::Close,
+            reusable: false,
+            upstream,
+            shard,
+        }
+    }
+
+    fn close(&mut self) {
+        self.conn = None;
+        self.pulled = None;
     }
 
     /// Bytes still to come, where the head said so.
@@ -124,6 +145,9 @@ impl Source {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, BodyBroken>> {
+        if let Some(pulled) = &mut self.pulled {
+            return pulled.poll_data(cx);
+        }
         let Some(conn) = &mut self.conn else {
             return Poll::Ready(Ok(None));
         };
@@ -313,7 +337,7 @@ impl Stream {
             Observer::Document { .. } => Usage::default(),
         };
         self.guest.failed(failure, Some(self.status), usage);
-        self.source.conn = None;
+        self.source.close();
         self.state = State::Breaking { flushed: false };
         let Observer::Events(observer) = &self.observer else {
             return None;
@@ -471,12 +495,4 @@ impl Body for RelayBody {
             Self::Stream(_) => SizeHint::default(),
         }
     }
-}
-
-/// Whether an answer of this content type is an event stream.
-pub(crate) fn is_event_stream(content_type: Option<&[u8]>) -> bool {
-    content_type.is_some_and(|t| {
-        t.get(..17)
-            .is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream"))
-    })
 }

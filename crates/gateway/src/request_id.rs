@@ -76,7 +76,7 @@ fn is_traceparent(text: &str) -> bool {
 
 /// 128 bits that no other process and no earlier call has given out (for all practical purposes):
 /// a counter in this process, spread by its start time and number.
-fn fresh() -> (u64, u64) {
+pub(crate) fn fresh() -> (u64, u64) {
     static SEED: OnceLock<u64> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let seed = *SEED.get_or_init(|| {

@@ -7,6 +7,7 @@ use crate::gateway::Gateway;
 use crate::listener::Listener;
 use crate::metrics::Metrics;
 use crate::pool::{AddError, Pool};
+use crate::pull::{self, Broker};
 use crate::recent::Recent;
 use crate::tenants::Registry;
 use maitred_records::RecordSink;
@@ -59,6 +60,8 @@ pub struct Running {
     pub data: SocketAddr,
     /// Where operators connect.
     pub admin: SocketAddr,
+    /// Where workers that pull connect, where any may.
+    pub pull: Option<SocketAddr>,
     /// What it shares.
     pub gateway: Arc<Gateway>,
     listener: Listener,
@@ -77,6 +80,10 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let records = RecordSink::open(&config.records)?;
     let data_socket = bind("listen", config.listen)?;
     let admin_socket = bind("admin", config.admin)?;
+    let pull_socket = match &config.pull {
+        Some(pull) => Some(bind("pull.listen", pull.listen)?),
+        None => None,
+    };
     let gateway = Arc::new(build(config, records, threads)?);
     for (pool, settings) in gateway.pools.iter().zip(&gateway.config.pools) {
         for worker in &settings.workers {
@@ -98,11 +105,23 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let admin_socket = tokio::net::TcpListener::from_std(admin_socket)
         .map_err(|source| unusable("admin", admin, source))?;
     tasks.spawn(admin::serve(Arc::clone(&gateway), admin_socket));
+    let mut pull = None;
+    if let Some((address, socket)) = pull_socket
+        && let Some(settings) = gateway.config.pull.clone()
+    {
+        let socket = tokio::net::TcpListener::from_std(socket)
+            .map_err(|source| unusable("pull.listen", address, source))?;
+        let broker = Arc::new(Broker::new(Arc::clone(&gateway), settings));
+        tasks.spawn(Arc::clone(&broker).watch());
+        tasks.spawn(pull::serve(broker, socket));
+        pull = Some(address);
+    }
     let listener = Listener::start(Arc::clone(&gateway), data_socket, threads)
         .map_err(|source| unusable("listen", data, source))?;
     Ok(Running {
         data,
         admin,
+        pull,
         gateway,
         listener,
         tasks,

@@ -12,6 +12,7 @@ mod herd;
 mod leaks;
 mod load;
 mod observed;
+mod pull;
 mod tenants;
 
 use maitred_tests::{Client, Process, Response, Worker};

@@ -1,13 +1,11 @@
 //! What must be true of the scheduler, seen from outside.
 
 use crate::kv;
-use crate::step::Step;
+use crate::step::{Step, report};
 use maitred_core::decision::Decision;
 use maitred_core::ids::{ModelKey, RequestId, ResponseKey, SessionKey, TenantId};
 use maitred_core::place::PolicyConfig;
-use maitred_core::pool::{
-    Availability, FleetChange, Gauges, Report, RequestLimits, Seats, WorkerSpec,
-};
+use maitred_core::pool::{Availability, FleetChange, RequestLimits, Seats, WorkerSpec};
 use maitred_core::request::{Failure, Identity, KeySource, Usage};
 use maitred_core::scheduler::{LostResponse, PoolConfig};
 use maitred_core::{Arrival, AttemptId, Effect, Input, Nanos, Scheduler, WorkerId};
@@ -488,23 +486,6 @@ impl Model {
             usage: Usage::default(),
             served: true,
         });
-    }
-}
-
-fn report(kind: u8) -> Report {
-    match kind {
-        0 | 1 => Report::Alive,
-        2 => Report::Loading,
-        3 => Report::Dead { refused: true },
-        4 => Report::Dead { refused: false },
-        5 => Report::Bytes,
-        _ => Report::Gauges(Gauges {
-            running: Some(3),
-            waiting: None,
-            kv_usage: Some(0.5),
-            kv_tokens: Some(300),
-            started: Some(f64::from(kind)),
-        }),
     }
 }
 

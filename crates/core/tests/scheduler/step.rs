@@ -1,7 +1,7 @@
 //! Random steps; numbers pick among whatever is there when the step is taken.
 
 use maitred_core::ids::TenantId;
-use maitred_core::pool::RequestLimits;
+use maitred_core::pool::{Gauges, Report, RequestLimits};
 use maitred_core::request::Failure;
 use proptest::collection::vec;
 use proptest::option;
@@ -181,4 +181,22 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..3_000_u64).prop_map(Step::Advance),
     ];
     vec(step, 1..160)
+}
+
+/// What a probe or a scrape found, by number.
+pub(crate) fn report(kind: u8) -> Report {
+    match kind {
+        0 | 1 => Report::Alive,
+        2 => Report::Loading,
+        3 => Report::Dead { refused: true },
+        4 => Report::Dead { refused: false },
+        5 => Report::Bytes,
+        _ => Report::Gauges(Gauges {
+            running: Some(3),
+            waiting: None,
+            kv_usage: Some(0.5),
+            kv_tokens: Some(300),
+            started: Some(f64::from(kind)),
+        }),
+    }
 }

@@ -35,7 +35,9 @@ fn show(gateway: &Gateway, pool: &Pool, named: &NamedView) -> Value {
     json!({
         "pool": pool.name,
         "name": named.upstream.name,
-        "url": named.upstream.url.to_string(),
+        // A worker that pulls has no address.
+        "url": view.polls.is_none().then(|| named.upstream.url.to_string()),
+        "polls": view.polls,
         "engine": seen.engine.map(maitred_engine::EngineKind::as_str),
         "availability": view.availability.as_str(),
         "running": view.running,

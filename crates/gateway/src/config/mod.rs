@@ -10,6 +10,7 @@ mod line;
 mod options;
 mod pools;
 mod problem;
+mod pull;
 mod read;
 mod settings;
 mod show;
@@ -23,6 +24,7 @@ pub use kv_events::{KvEventsMode, KvEventsPlace, KvEventsSettings};
 pub(crate) use options::{Choice, from_json};
 pub(crate) use pools::parse_engine;
 pub use problem::Problem;
+pub use pull::{PullSettings, PullToken, hash_token};
 pub use read::check;
 pub use settings::{
     AllowRule, Config, DEFAULT_POLICY, EngineChoice, Limits, PoolSettings, ProbeSettings,

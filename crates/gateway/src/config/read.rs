@@ -57,6 +57,7 @@ fn read_top(mut top: Section<'_>, problems: &mut Vec<Problem>) -> Config {
             Err(problem) => problems.push(problem),
         }
     }
+    config.pull = super::pull::read(&mut top, problems);
     let bands = tenants::read(&mut top, &mut config, problems);
     config.pools = read_pools(&mut top, config.salt_secret.is_some(), problems);
     line::check_bands(bands, &config.pools, problems);

@@ -3,6 +3,7 @@
 
 use super::isolation::IsolationSettings;
 use super::kv_events::KvEventsSettings;
+use super::pull::PullSettings;
 use super::tenants::{Anonymous, TenantSettings};
 use crate::pool::IdleSettings;
 use maitred_core::pool::Seats;
@@ -64,6 +65,8 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// Seed of all random choices; None: drawn at start.
     pub seed: Option<u64>,
+    /// Workers that pull; None: none may.
+    pub pull: Option<PullSettings>,
     /// The pools; never empty, names unique.
     pub pools: Vec<PoolSettings>,
 }
@@ -92,6 +95,7 @@ impl Default for Config {
             records: SinkSettings::default(),
             shutdown_grace: Duration::from_secs(30),
             seed: None,
+            pull: None,
             pools: Vec::new(),
         }
     }

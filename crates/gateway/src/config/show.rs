@@ -2,6 +2,7 @@
 
 use super::kv_events::KvEventsSettings;
 use super::line;
+use super::pull::PullSettings;
 use super::settings::{Config, EngineChoice, PoolSettings, WorkerSettings};
 use super::tenants::TenantSettings;
 use maitred_core::pool::Seats;
@@ -54,6 +55,7 @@ impl Config {
             },
             "shutdown_grace": seconds(self.shutdown_grace),
             "seed": self.seed,
+            "pull": self.pull.as_ref().map(PullSettings::show),
             "pools": self.pools.iter().map(show_pool).collect::<Vec<_>>(),
         })
     }

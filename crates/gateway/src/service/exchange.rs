@@ -2,10 +2,9 @@
 
 use super::{Call, Shard};
 use crate::attempt::Guest;
-use crate::headers::{Outbound, clean_response, request_head};
-use crate::relay::{
-    Cut, Deadlines, RelayBody, Source, Stream, is_event_stream, joined, settle, within,
-};
+use crate::headers::{Outbound, clean_response, is_event_stream, passing, request_head};
+use crate::pull::{Desk, Job, Pulled, job_id};
+use crate::relay::{Cut, Deadlines, RelayBody, Source, Stream, joined, settle, within};
 use crate::reply::Problem;
 use crate::upstream::{BodyBroken, Conn, ExchangeError, Head, Upstream};
 use bytes::Bytes;
@@ -130,6 +129,9 @@ struct Try<'a> {
 
 impl Try<'_> {
     async fn run(&self, guest: &mut Guest, deadlines: &mut Deadlines, body: &Bytes) -> Tried {
+        if let Some(desk) = &self.upstream.desk {
+            return self.ask(desk, guest, deadlines, body).await;
+        }
         let (conn, head) = match self.begin(guest, deadlines, body).await {
             Ok(begun) => begun,
             Err(tried) => return tried,
@@ -144,6 +146,56 @@ impl Try<'_> {
         clean_response(&mut headers);
         let upstream = Arc::clone(&self.upstream);
         let source = Source::new(conn, framing, reusable, upstream, self.shard.index);
+        if status.is_success() {
+            guest.accepted();
+            self.succeed(guest, deadlines, status, headers, source)
+                .await
+        } else {
+            self.decline(guest, deadlines, status, headers, source)
+                .await
+        }
+    }
+
+    /// Hands the request to the poll of a worker that pulls, and waits for its answer.
+    async fn ask(
+        &self,
+        desk: &Arc<Desk>,
+        guest: &mut Guest,
+        deadlines: &mut Deadlines,
+        body: &Bytes,
+    ) -> Tried {
+        let out = self.outbound(body);
+        let job = Job {
+            id: job_id(),
+            method: out.method.as_str().to_owned(),
+            target: out
+                .uri
+                .path_and_query()
+                .map_or("/", |p| p.as_str())
+                .to_owned(),
+            headers: passing(&out),
+            body: body.clone(),
+        };
+        let attempt = guest.decision().map(|decision| decision.attempt);
+        let Some(mut claim) = attempt.and_then(|attempt| desk.claim(attempt, job)) else {
+            // It waited no more when it was its turn.
+            guest.retry(Failure::Reset, None, None);
+            return Tried::Again(None);
+        };
+        guest.sent();
+        let answer = match within(guest, deadlines, &mut claim.answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => {
+                guest.retry(Failure::Reset, None, None);
+                return Tried::Again(None);
+            }
+            Err(cut) => return self.cut(guest, cut, None),
+        };
+        guest.life(std::time::Instant::now());
+        let (status, mut headers) = (answer.status, answer.headers.clone());
+        clean_response(&mut headers);
+        let pulled = Pulled::new(answer, claim);
+        let source = Source::pulled(pulled, Arc::clone(&self.upstream), self.shard.index);
         if status.is_success() {
             guest.accepted();
             self.succeed(guest, deadlines, status, headers, source)
@@ -209,14 +261,14 @@ impl Try<'_> {
         }
     }
 
-    fn request(&self, body: &Bytes) -> Vec<u8> {
+    fn outbound(&self, body: &Bytes) -> Outbound<'_> {
         let call = self.call;
         let sends_length = call.has_body
             || matches!(
                 call.parts.method,
                 Method::POST | Method::PUT | Method::PATCH
             );
-        let outbound = Outbound {
+        Outbound {
             method: &call.parts.method,
             uri: &call.parts.uri,
             headers: &call.parts.headers,
@@ -226,9 +278,12 @@ impl Try<'_> {
             decoded: call.decoded,
             pass_credentials: self.upstream.pass_credentials,
             tenant_header: self.shard.gateway.config.tenant_header.as_deref(),
-        };
+        }
+    }
+
+    fn request(&self, body: &Bytes) -> Vec<u8> {
         request_head(
-            &outbound,
+            &self.outbound(body),
             &self.upstream.authority,
             &self.upstream.url.base_path,
             self.upstream.authorization.as_ref(),

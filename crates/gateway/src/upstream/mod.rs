@@ -9,11 +9,13 @@ pub(crate) use framing::{Framing, FramingError, Step};
 use crate::config::{WorkerSettings, WorkerUrl};
 use crate::metrics::WorkerMetrics;
 use crate::pool::IdleSettings;
+use crate::pull::Desk;
 use http::HeaderValue;
 use maitred_core::ids::WorkerId;
 use maitred_records::Name;
 use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -31,6 +33,8 @@ pub struct Upstream {
     pub url: WorkerUrl,
     /// `host:port` as the `Host` header has it.
     pub authority: String,
+    /// Where it gets its requests, where it pulls.
+    pub(crate) desk: Option<Arc<Desk>>,
     /// Its counters.
     pub metrics: WorkerMetrics,
     /// `Authorization` of requests to it.
@@ -75,6 +79,7 @@ impl Upstream {
                 .unwrap_or(HeaderValue::from_static("unnamed")),
             url: settings.url.clone(),
             authority: settings.url.authority(),
+            desk: None,
             metrics,
             authorization,
             pass_credentials,
@@ -84,6 +89,12 @@ impl Upstream {
             started: Instant::now(),
             life: AtomicU64::new(0),
         })
+    }
+
+    /// The same as a worker that pulls.
+    pub(crate) fn pulling(mut self, desk: Arc<Desk>) -> Self {
+        self.desk = Some(desk);
+        self
     }
 
     /// The most recently used idle connection of this thread that is still open.
