@@ -134,7 +134,7 @@ fn who_comes_again_when_told_is_let_in() {
 }
 
 #[test]
-#[ignore = "not met where the caches cannot hold every conversation on every worker: heads do not wait for their home"]
+#[ignore = "not met where caches are tight: `session` holds too shortly for a home (`soft_affinity` meets it)"]
 fn promise_keeps_nine_tenths_of_the_reuse() {
     let scenario = Starvation {
         kv_tokens: 262_144,
