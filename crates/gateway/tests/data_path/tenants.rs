@@ -1,13 +1,14 @@
 //! Who the caller is, and what keeps callers apart.
 
 use super::{CHAT, PATH, at_rest, attempts, client, pool, room, soon};
+use maitred_core::line::Band;
 use maitred_core::place::PolicyConfig;
 use maitred_gateway::config::{
     Anonymous, Config, Isolation, IsolationSettings, KeySource, Secret, TenantSettings, check,
     digest_of,
 };
 use maitred_gateway::{Running, tenant_id};
-use maitred_tests::{Response, Script, Worker, json_answer};
+use maitred_tests::{Gate, Response, Script, Step, Worker, eventually, json_answer};
 use serde_json::Value;
 
 fn tenant(name: &str, key: &str) -> TenantSettings {
@@ -332,4 +333,105 @@ async fn marks_in_prompts_headers_and_credentials_are_kept_nowhere() {
         let answer = client.exchange(&request).await;
         assert!(!answer.text().contains(MARK), "{path}");
     }
+}
+
+/// The admin listener's answer.
+async fn admin(running: &Running, path: &str) -> Response {
+    let host = running.admin.to_string();
+    let request = maitred_tests::request("GET", path, &[("host", host.as_str())], "");
+    let mut client = maitred_tests::Client::connect(running.admin).await;
+    soon(client.exchange(&request)).await
+}
+
+#[tokio::test]
+async fn lines_show_who_waits_and_limits_keep_one_tenant_from_filling_them() {
+    let gate = Gate::new();
+    let mut steps = vec![Step::Wait(gate.clone())];
+    steps.extend(json_answer(200, "{}"));
+    let worker = Worker::start(Script::each(steps)).await;
+    let running = room(&[&worker], |config| {
+        with_tenants(config);
+        config.tenants[0].terms.limits.requests_max = Some(2);
+        config.tenants[1].band = Some("slow".to_owned());
+        let band = |name: &str| Band {
+            name: name.to_owned(),
+            ..Band::default()
+        };
+        config.pools[0].core.bands = vec![band("fast"), band("slow")];
+        config.pools[0].workers[0].seats.slots = Some(1);
+    })
+    .await;
+    let send = async |key: &str, id: &str| {
+        let key = format!("Bearer {key}");
+        let headers = [
+            ("host", "x"),
+            ("authorization", key.as_str()),
+            ("x-request-id", id),
+        ];
+        let mut client = client(&running).await;
+        client
+            .send(maitred_tests::request("POST", PATH, &headers, CHAT))
+            .await;
+        client
+    };
+    let mut seated = send("key-a", "seated").await;
+    worker.wait_for_requests(1).await;
+    let mut waiting = Vec::new();
+    let pool_ = &running.gateway.pools[0];
+    for (number, key) in ["key-b", "key-a", "key-a"].iter().enumerate() {
+        waiting.push(send(key, &format!("w{number}")).await);
+        let all = number + 1;
+        eventually("it waits", || pool_.driver.read(|s| s.line_len()) == all).await;
+    }
+    let refused = send("key-a", "refused").await.read_response().await;
+    assert_eq!(refused.status(), 429);
+    let reason = refused.head.header("x-maitred-reason");
+    assert_eq!(reason, Some("tenant-full"));
+
+    let lines = admin(&running, "/lines").await.json();
+    let lines = &lines["pools"][0];
+    assert_eq!(lines["tenants_waiting"], 2);
+    let tenants = lines["tenants"].as_array().unwrap();
+    let of = |name: &str| tenants.iter().find(|t| t["name"] == name).unwrap();
+    assert_eq!(
+        (&of("a")["waiting"], &of("a")["band"]),
+        (&2.into(), &"fast".into())
+    );
+    assert_eq!(
+        (&of("b")["waiting"], &of("b")["band"]),
+        (&1.into(), &"slow".into())
+    );
+    let line = |band: &str| {
+        let all = lines["lines"].as_array().unwrap();
+        let found = all.iter().find(|l| l["band"] == band && l["line"] == "new");
+        found.unwrap().clone()
+    };
+    assert_eq!(line("fast")["waiting"], 2);
+    assert!(line("fast")["oldest_seconds"].as_f64().unwrap() > 0.0);
+    assert_eq!(line("fast")["refused_full"], 1);
+    assert_eq!(line("slow")["waiting"], 1);
+    let metrics = admin(&running, "/metrics").await.text();
+    let shown = "maitred_line_waiting{pool=\"p\",band=\"slow\",line=\"new\"} 1";
+    assert!(metrics.contains(shown), "{metrics}");
+
+    // Who leaves is out of the line at once.
+    drop(waiting.pop());
+    eventually("it left", || pool_.driver.read(|s| s.line_len()) == 2).await;
+    gate.open();
+    assert_eq!(seated.read_response().await.status(), 200);
+    for mut client in waiting {
+        assert_eq!(client.read_response().await.status(), 200);
+    }
+    let b = &attempts(&running, "w0", 1).await[0];
+    assert_eq!((b.band, b.line.as_deref()), (Some(1), Some("new")));
+    assert_eq!(b.fairness.as_deref(), Some("promise"));
+    assert!(b.charge.is_some_and(|charge| charge > 0));
+    // The earlier band goes first, although it came later.
+    let ids: Vec<_> = worker
+        .requests()
+        .iter()
+        .map(|r| r.header("x-request-id").map(str::to_owned))
+        .collect();
+    assert_eq!(ids, ["seated", "w1", "w0"].map(|id| Some(id.to_owned())));
+    at_rest(&running).await;
 }
