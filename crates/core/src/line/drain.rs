@@ -71,11 +71,14 @@ impl Drain {
 
     /// Until `before` charge and one request more have gone, at that quantile.
     pub(crate) fn time_for(&self, before: f64, quantile: f64, now: Nanos) -> Option<Duration> {
-        let rate = self.rate().filter(|rate| *rate > 0.0)?;
-        let elapsed = self
-            .last
-            .or(self.since)
-            .map_or(0.0, |at| now.since(at).as_secs_f64());
+        let last = self.last.or(self.since);
+        let elapsed = last.map_or(0.0, |at| now.since(at).as_secs_f64());
+        let Some(rate) = self.rate().filter(|rate| *rate > 0.0) else {
+            // All that is known is how long nobody has gone: it may last as long again.
+            return Duration::try_from_secs_f64(elapsed)
+                .ok()
+                .filter(|t| !t.is_zero());
+        };
         let mut times: SmallVec<[f64; GAPS]> = SmallVec::new();
         let (mut end, mut gone, mut seconds) = (0, 0.0, 0.0);
         for (start, (gap, charge)) in self.gaps.iter().enumerate() {
@@ -135,7 +138,10 @@ mod tests {
     fn nothing_is_known_before_something_was_measured() {
         let mut drain = Drain::default();
         drain.begins(at(0.0));
-        assert_eq!(drain.time_for(0.0, 0.9, at(1.0)), None);
+        assert_eq!(drain.time_for(0.0, 0.9, at(0.0)), None);
+        // But that nobody went for 12 s.
+        let waited = drain.time_for(0.0, 0.9, at(12.0)).unwrap();
+        assert_eq!(waited.as_secs(), 12);
         assert_eq!((drain.rate(), drain.interval()), (None, None));
     }
 
