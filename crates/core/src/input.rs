@@ -77,8 +77,9 @@ pub enum Input {
         /// What happened.
         batch: Box<KvBatch>,
     },
-    /// How a rank's events come; a rank whose first events came without a word is live. After [`Effect::Epoch`] the caller reads its events again from the
-    /// start of its buffer, where the engine has one: what was known is forgotten.
+    /// How a rank's events come; a rank whose first events came without a word is live. After an
+    /// [`Effect::Epoch`] that says so the caller reads its events again from the start of its buffer,
+    /// where the engine has one: what was known is forgotten.
     KvState {
         /// Of whom.
         worker: WorkerId,
@@ -131,5 +132,8 @@ pub enum Effect {
         worker: WorkerId,
         /// The number of its present life, from 0.
         epoch: u32,
+        /// Its KV events are to be read again: what they said is forgotten. They are not where they
+        /// themselves told of the new life.
+        read_again: bool,
     },
 }

@@ -13,7 +13,7 @@ use maitred_core::decision::Scored;
 use maitred_core::ids::{RequestId, ResponseKey};
 use maitred_core::request::{Failure, Identity, Refusal, RetryAfter, Usage};
 use maitred_core::{Arrival, Decision, Input, Nanos};
-use maitred_records::{AttemptRecord, CandidateRecord, Name, Outcome};
+use maitred_records::{AttemptRecord, BeliefRecord, CandidateRecord, Name, Outcome};
 use maitred_wire::Endpoint;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -430,6 +430,14 @@ impl Guest {
         record.passed_by = decision.passed_by;
         record.prompt_tokens_estimated = Some(decision.prompt_tokens);
         record.predicted_cached_tokens = Some(decision.predicted_cached_tokens);
+        let belief = decision.belief;
+        record.belief = Some(BeliefRecord {
+            source: Cow::Borrowed(belief.source.as_str()),
+            blocks: belief.blocks,
+            observed: belief.observed,
+            predicted: belief.predicted,
+            uncertain: belief.uncertain,
+        });
         record.queue_ms = ms(decision.dispatched.since(decision.arrived));
         record.report_age_ms = decision
             .report_age

@@ -1,5 +1,6 @@
 //! The scheduler at run time: the only place where its inputs get a time and its effects a receiver.
 
+use crate::kv::ReadAgain;
 use crate::pull::Desk;
 use maitred_core::ids::{RequestId, WorkerId};
 use maitred_core::request::{Refusal, RetryAfter};
@@ -103,6 +104,8 @@ pub struct Driver {
     origin: Instant,
     state: Mutex<State>,
     timer: Notify,
+    /// Whose events are followed. Never locked together with `state` by others than `route`.
+    followed: Mutex<Vec<(WorkerId, ReadAgain)>>,
 }
 
 impl Driver {
@@ -120,6 +123,7 @@ impl Driver {
                 wake: None,
             }),
             timer: Notify::new(),
+            followed: Mutex::default(),
         }
     }
 
@@ -232,8 +236,18 @@ impl Driver {
                 );
                 None
             }
-            Effect::Epoch { worker, epoch } => {
+            Effect::Epoch {
+                worker,
+                epoch,
+                read_again,
+            } => {
                 tracing::info!(pool = %self.pool, slot = worker.slot, epoch, "worker is cold");
+                if read_again {
+                    let followed = self.followed.lock();
+                    for (_, again) in followed.iter().filter(|(id, _)| *id == worker) {
+                        again.ask();
+                    }
+                }
                 None
             }
         }
@@ -273,6 +287,13 @@ impl Driver {
             // Due again at once would spin; the next grain of the clock will do.
             state.wake = Some(self.now() + Duration::from_millis(1));
         }
+    }
+
+    /// The worker's events are followed: they are read again when its cache begins a new life.
+    pub fn follow(&self, worker: WorkerId, again: ReadAgain) {
+        let mut followed = self.followed.lock();
+        followed.retain(|(_, again)| !again.is_over());
+        followed.push((worker, again));
     }
 
     /// The id that the next worker must have.

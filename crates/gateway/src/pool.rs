@@ -39,6 +39,14 @@ pub enum AddError {
     /// The credential to send it is no header value.
     #[error("worker `{0}`: `api_key` has characters that a header can not hold")]
     Credential(String),
+    /// Its KV events cannot be followed.
+    #[error("worker `{worker}`: `kv_events`: {source}")]
+    KvEvents {
+        /// Whose.
+        worker: String,
+        /// Why.
+        source: maitred_zmtp::EndpointError,
+    },
     /// The name is taken.
     #[error("worker `{0}` is already there")]
     Duplicate(String),
@@ -104,6 +112,7 @@ impl Pool {
             .chain(&settings.aliases)
             .cloned()
             .collect();
+        let key = maitred_text::model_key(&settings.name).0;
         let counters = metrics.pool(&settings.name);
         for model in &models {
             counters.know_model(model);
@@ -112,7 +121,7 @@ impl Pool {
             name: settings.name.clone(),
             shared_name: Name::from(settings.name.as_str()),
             driver: Arc::new(Driver::new(&settings.name, scheduler, origin)),
-            key: maitred_text::model_key(&settings.name).0,
+            key,
             models,
             settings,
             metrics: counters,

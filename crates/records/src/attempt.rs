@@ -72,6 +72,21 @@ pub struct CandidateRecord {
     pub seat: bool,
 }
 
+/// What the prediction of cached tokens rested on, in leading blocks of the prompt's chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeliefRecord {
+    /// `observed` (the worker's own events), `predicted` (our own dispatches) or `none`.
+    pub source: Cow<'static, str>,
+    /// What was gone by.
+    pub blocks: u32,
+    /// By the worker's events, in whatever tier.
+    pub observed: u32,
+    /// By our own dispatches, whether it counted or not.
+    pub predicted: u32,
+    /// Events of the worker were lost: what it holds was not certain.
+    pub uncertain: bool,
+}
+
 /// One attempt, or one request that never came to an attempt (`attempt` is 0 then).
 ///
 /// `None` is "unknown", never zero.
@@ -151,6 +166,9 @@ pub struct AttemptRecord {
     /// Prompt tokens that we believed the worker held.
     #[serde(default)]
     pub predicted_cached_tokens: Option<u32>,
+    /// What that rested on; None where nothing was decided.
+    #[serde(default)]
+    pub belief: Option<BeliefRecord>,
     /// Prompt tokens served from cache by the engine's count.
     #[serde(default)]
     pub cached_tokens: Option<u32>,
@@ -216,6 +234,7 @@ impl Default for AttemptRecord {
             prompt_tokens_estimated: None,
             prompt_tokens: None,
             predicted_cached_tokens: None,
+            belief: None,
             cached_tokens: None,
             output_tokens: None,
             queue_ms: 0.0,

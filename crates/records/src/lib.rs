@@ -11,7 +11,9 @@ mod read;
 mod sink;
 mod story;
 
-pub use attempt::{AttemptRecord, CandidateRecord, Outcome, SCHEMA, hex_u64, opt_hex_u64};
+pub use attempt::{
+    AttemptRecord, BeliefRecord, CandidateRecord, Outcome, SCHEMA, hex_u64, opt_hex_u64,
+};
 pub use name::Name;
 pub use read::{Records, record_files};
 pub use sink::{RecordSink, SinkCounts, SinkError, SinkSettings};

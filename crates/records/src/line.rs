@@ -4,7 +4,7 @@
 //! because a record is written for every attempt: the general serialiser looks for escapes in every
 //! field's name and costs three times as much.
 
-use crate::attempt::{AttemptRecord, CandidateRecord};
+use crate::attempt::{AttemptRecord, BeliefRecord, CandidateRecord};
 
 /// Appends the record and a line feed.
 pub(crate) fn write(record: &AttemptRecord, out: &mut Vec<u8>) {
@@ -47,6 +47,7 @@ pub(crate) fn write(record: &AttemptRecord, out: &mut Vec<u8>) {
         b",\"predicted_cached_tokens\":",
         r.predicted_cached_tokens.map(u64::from),
     );
+    line.belief(r.belief.as_ref());
     line.count(b",\"cached_tokens\":", r.cached_tokens.map(u64::from));
     line.count(b",\"output_tokens\":", r.output_tokens.map(u64::from));
     line.real(b",\"queue_ms\":", Some(to_micros(r.queue_ms)));
@@ -144,6 +145,19 @@ impl Line<'_> {
         }
     }
 
+    fn belief(&mut self, belief: Option<&BeliefRecord>) {
+        self.out.extend_from_slice(b",\"belief\":");
+        let Some(belief) = belief else {
+            return self.null();
+        };
+        self.text(b"{\"source\":", &belief.source);
+        self.number(b",\"blocks\":", u64::from(belief.blocks));
+        self.number(b",\"observed\":", u64::from(belief.observed));
+        self.number(b",\"predicted\":", u64::from(belief.predicted));
+        self.flag(b",\"uncertain\":", belief.uncertain);
+        self.out.push(b'}');
+    }
+
     fn candidates(&mut self, candidates: &[CandidateRecord]) {
         self.out.extend_from_slice(b",\"candidates\":[");
         for (index, c) in candidates.iter().enumerate() {
@@ -168,7 +182,7 @@ impl Line<'_> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::write;
-    use crate::attempt::{AttemptRecord, CandidateRecord, Outcome};
+    use crate::attempt::{AttemptRecord, BeliefRecord, CandidateRecord, Outcome};
     use crate::name::Name;
     use std::borrow::Cow;
 
@@ -223,6 +237,13 @@ mod tests {
             prompt_tokens_estimated: Some(1),
             prompt_tokens: Some(2),
             predicted_cached_tokens: Some(0),
+            belief: Some(BeliefRecord {
+                source: "observed".into(),
+                blocks: 4,
+                observed: 4,
+                predicted: 2,
+                uncertain: true,
+            }),
             cached_tokens: Some(3),
             output_tokens: Some(4),
             queue_ms: real,

@@ -1,6 +1,6 @@
 //! A request's records in plain words.
 
-use crate::attempt::{AttemptRecord, Outcome};
+use crate::attempt::{AttemptRecord, BeliefRecord, Outcome};
 use std::fmt::Write;
 
 /// Tells what happened to one request; `attempts` are its records in order.
@@ -105,11 +105,23 @@ fn tell_cache(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
     };
     write!(
         text,
-        "We believed it held {predicted} of the prompt's {prompt} tokens; "
+        "We believed it held {predicted} of the prompt's {prompt} tokens{}; ",
+        r.belief.as_ref().map_or("", belief_words)
     )?;
     match r.cached_tokens {
         Some(cached) => write!(text, "the engine says {cached} came from its cache. "),
         None => write!(text, "the engine does not say what came from its cache. "),
+    }
+}
+
+fn belief_words(belief: &BeliefRecord) -> &'static str {
+    match (&*belief.source, belief.uncertain) {
+        ("observed", false) => " by its own events",
+        ("observed", true) => " by its own events, of which some were lost",
+        ("predicted", false) => " by what we sent there",
+        ("predicted", true) => " by what we sent there (its events do not tell all)",
+        (_, true) => ", and its events do not tell all",
+        _ => "",
     }
 }
 

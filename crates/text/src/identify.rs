@@ -183,7 +183,7 @@ fn key_of(bytes: &[u8], seed: u64) -> Option<SessionKey> {
 
 /// A chain over the client's own token ids, four bytes each.
 fn from_tokens(raw: &[u8], context: &Context<'_>) -> Identified {
-    let seed = mix(seeds::TOKENS, &[context.scope]);
+    let seed = crate::scope::token_seed(context.scope);
     let mut chain = ChainBuilder::new(seed, context.token_block.max(1).saturating_mul(4));
     let mut leading = Vec::with_capacity(LEADING_BYTES);
     let mut some = [0_u32; 64];

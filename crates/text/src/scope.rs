@@ -41,6 +41,12 @@ pub fn with_text(scope: u64, digest: u64) -> u64 {
     mix(seeds::TEXT, &[scope, digest])
 }
 
+/// What chains over tokens begin with in this scope, so that none is ever equal to one over bytes.
+#[must_use]
+pub fn token_seed(scope: u64) -> u64 {
+    mix(seeds::TOKENS, &[scope])
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Scope, scope, with_text};

@@ -28,6 +28,8 @@ pub(crate) struct Health {
     bytes: Option<Nanos>,
     /// Since when it looks as if its process were gone.
     gone: Option<Nanos>,
+    /// Its new life was told of in another way; being there again tells nothing more.
+    renewed: bool,
     faults: u32,
     open_until: Option<Nanos>,
     trial: Option<AttemptId>,
@@ -45,6 +47,7 @@ impl Health {
             refused: false,
             bytes: None,
             gone: None,
+            renewed: false,
             faults: 0,
             open_until: None,
             trial: None,
@@ -109,7 +112,8 @@ impl Health {
 
     /// The health probe succeeded. True: it was gone before, so this is a new life.
     pub(crate) fn alive(&mut self) -> bool {
-        let restarted = self.seen && self.gone.is_some();
+        let restarted = self.seen && self.gone.is_some() && !self.renewed;
+        self.renewed = false;
         self.gone = None;
         self.ready = true;
         self.seen = true;
@@ -160,7 +164,8 @@ impl Health {
         if back {
             self.gone = None;
         }
-        let restarted = back && self.seen;
+        let restarted = back && self.seen && !self.renewed;
+        self.renewed = false;
         self.seen = true;
         restarted
     }
@@ -236,7 +241,13 @@ impl Health {
 
     /// A new life: nothing of the old one counts against it, and no attempt is on it yet.
     pub(crate) fn reborn(&mut self) {
+        self.gone = None;
         self.saturated_until = None;
+    }
+
+    /// Its events told of a new life: that it is away until it has loaded is known.
+    pub(crate) fn renewed(&mut self) {
+        self.renewed = true;
     }
 
     /// The attempt that tries a broken worker.

@@ -184,7 +184,7 @@ impl Scheduler {
         let new_life = worker.health.accepted(attempt.dispatched, now);
         if new_life {
             worker.forget_started();
-            self.restart(id, effects);
+            self.restart(id, false, effects);
         }
         let guest = &request.guest;
         let believed = self.fleet.get(id).map(|worker| worker.taken_back);

@@ -85,7 +85,7 @@ impl Scheduler {
             Report::Alive => {
                 if worker.health.alive() {
                     worker.forget_started();
-                    self.restart(id, effects);
+                    self.restart(id, false, effects);
                 }
             }
             Report::Loading => worker.health.loading(now),
@@ -106,12 +106,13 @@ impl Scheduler {
             self.fit_capacity(id);
         }
         if restarted {
-            self.restart(id, effects);
+            self.restart(id, false, effects);
         }
     }
 
     /// A new life of the worker's cache: what it held is gone, and so is every reason to go back.
-    pub(super) fn restart(&mut self, id: WorkerId, effects: &mut Vec<Effect>) {
+    /// `told`: its KV events said so.
+    pub(super) fn restart(&mut self, id: WorkerId, told: bool, effects: &mut Vec<Effect>) {
         let Some(worker) = self.fleet.get_mut(id) else {
             return;
         };
@@ -121,7 +122,11 @@ impl Scheduler {
         // Those who wait for a response of its old life wait in vain; and it is not full any more.
         self.fleet_changed = true;
         self.room = true;
-        effects.push(Effect::Epoch { worker: id, epoch });
+        effects.push(Effect::Epoch {
+            worker: id,
+            epoch,
+            read_again: !told,
+        });
     }
 
     /// After anything that may have changed a worker's health: tells the caller, and looks at the

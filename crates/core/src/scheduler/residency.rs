@@ -69,9 +69,10 @@ impl Scheduler {
         }
         // The start time that it tells next belongs to this new life.
         worker.forget_started();
+        worker.health.renewed();
         if self.observed.only_rank(id.slot, rank) {
             self.observed.set_state(id.slot, rank, KvState::Live);
-            self.restart(id, effects);
+            self.restart(id, true, effects);
         } else {
             // The other ranks live on; which of them our dispatches went to is not known.
             self.observed.set_state(id.slot, rank, KvState::Restarted);

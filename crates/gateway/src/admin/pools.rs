@@ -115,10 +115,11 @@ pub fn rows(gateway: &Gateway) -> Vec<PoolRow> {
         .iter()
         .map(|pool| {
             let now = pool.driver.now();
-            let (line_len, index_bytes, lines) = pool.driver.read(|scheduler| {
+            let (line_len, index_bytes, observed_bytes, lines) = pool.driver.read(|scheduler| {
                 (
                     scheduler.line_len(),
                     scheduler.index_bytes(),
+                    scheduler.observed_bytes(),
                     scheduler.lines(now),
                 )
             });
@@ -126,6 +127,7 @@ pub fn rows(gateway: &Gateway) -> Vec<PoolRow> {
                 .views()
                 .into_iter()
                 .map(|named| WorkerRow {
+                    kv: gateway.fleet.kv_counts(&pool.name, &named.upstream.name),
                     name: named.upstream.shared_name.clone(),
                     stale: is_stale(pool, &named.view),
                     view: named.view,
@@ -141,6 +143,7 @@ pub fn rows(gateway: &Gateway) -> Vec<PoolRow> {
                     .map(|line| (Name::from(pool.band_name(line.band)), line))
                     .collect(),
                 index_bytes,
+                observed_bytes,
                 workers,
             }
         })

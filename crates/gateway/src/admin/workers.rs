@@ -5,6 +5,7 @@ use super::answer::{Answer, Fields, Wrong, json_answer};
 use super::pools::is_stale;
 use crate::config::{Secret, WorkerSettings, parse_duration, parse_engine, valid_name};
 use crate::gateway::Gateway;
+use crate::metrics::kv_named;
 use crate::pool::{AddError, NamedView, Pool};
 use http::StatusCode;
 use maitred_core::pool::Seats;
@@ -47,6 +48,7 @@ fn show(gateway: &Gateway, pool: &Pool, named: &NamedView) -> Value {
         "prefill_tokens_max": view.seats.prefill_tokens,
         "kv_tokens": view.seats.kv_tokens,
         "believed_blocks": view.believed_blocks,
+        "kv_events": kv_events(gateway, pool, named),
         "sessions": view.sessions,
         "epoch": view.epoch,
         "models": *named.upstream.listed.read(),
@@ -61,6 +63,29 @@ fn show(gateway: &Gateway, pool: &Pool, named: &NamedView) -> Value {
         "probe": seen.probe,
         "probe_age_ms": seen.probed.map(|at| millis(at.elapsed())),
         "scrape_error": seen.scrape_error,
+    })
+}
+
+/// How the worker's KV events stand; null where none are followed.
+fn kv_events(gateway: &Gateway, pool: &Pool, named: &NamedView) -> Value {
+    let counts = gateway.fleet.kv_counts(&pool.name, &named.upstream.name);
+    let Some(counts) = counts else {
+        return Value::Null;
+    };
+    let flow = named.view.events;
+    let state = match (flow.live, flow.uncertain) {
+        (0, 0) => "silent",
+        (_, 0) => "live",
+        _ => "uncertain",
+    };
+    let named_counts = kv_named(counts).into_iter();
+    json!({
+        "state": state,
+        "observed_blocks": named.view.observed_blocks,
+        "blocks": counts.blocks,
+        "counts": named_counts
+            .map(|(what, value)| (what.to_owned(), value.into()))
+            .collect::<serde_json::Map<String, Value>>(),
     })
 }
 
@@ -91,6 +116,7 @@ pub(super) async fn add(gateway: &Gateway, mut fields: Fields) -> Result<Answer,
         let message = error.to_string();
         match error {
             AddError::Credential(_) => Wrong::field("api_key", message),
+            AddError::KvEvents { .. } => Wrong::field("kv_events", message),
             AddError::Duplicate(_) => {
                 Wrong::new(StatusCode::CONFLICT, "duplicate", Some("name"), message)
             }

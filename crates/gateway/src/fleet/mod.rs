@@ -9,7 +9,9 @@ pub use fetch::{FetchError, Fetched, get};
 pub use watch::Seen;
 
 use crate::config::{PoolSettings, WorkerSettings};
+use crate::kv::{Belief, Following, KvCounts, KvEvents, KvSink};
 use crate::pool::{AddError, Pool, UnknownWorker};
+use maitred_core::WorkerId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ struct Member {
     settings: WorkerSettings,
     watch: Arc<Watch>,
     task: JoinHandle<()>,
+    events: Option<Following>,
 }
 
 impl Drop for Member {
@@ -33,6 +36,9 @@ impl Drop for Member {
 /// The tasks of all workers, by pool and worker name.
 pub struct Fleet {
     runtime: Handle,
+    events: KvEvents,
+    /// By pool: who takes what its workers say of their caches.
+    beliefs: Mutex<HashMap<String, Arc<dyn KvSink>>>,
     members: Mutex<HashMap<(String, String), Member>>,
 }
 
@@ -41,6 +47,8 @@ impl Fleet {
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
         Self {
+            events: KvEvents::new(runtime.clone()),
+            beliefs: Mutex::default(),
             runtime,
             members: Mutex::new(HashMap::new()),
         }
@@ -54,6 +62,14 @@ impl Fleet {
         // Held over both steps, so that a removal cannot come between them.
         let mut members = self.members.lock();
         let id = pool.add_worker(settings, settings.assume_ready)?;
+        let events = match self.follow(pool, id, settings) {
+            Ok(events) => events,
+            Err(error) => {
+                // It was there a moment ago, and nobody else removes it.
+                let _ = pool.remove(&settings.name);
+                return Err(error);
+            }
+        };
         let watch = Arc::new(Watch::new(Arc::clone(pool), id, settings.clone()));
         let task = self.runtime.spawn(Arc::clone(&watch).run());
         members.insert(
@@ -62,9 +78,59 @@ impl Fleet {
                 settings: settings.clone(),
                 watch,
                 task,
+                events,
             },
         );
         Ok(())
+    }
+
+    /// Follows the worker's events, where it publishes any.
+    fn follow(
+        &self,
+        pool: &Arc<Pool>,
+        id: WorkerId,
+        settings: &WorkerSettings,
+    ) -> Result<Option<Following>, AddError> {
+        let Some(place) = &settings.kv_events else {
+            return Ok(None);
+        };
+        // Events name adapters and salts. What they mean must be known, or warm would look cold.
+        if pool.settings.model.is_none() {
+            tracing::warn!(
+                pool = %pool.name,
+                worker = %settings.name,
+                "KV events are not followed: the pool names no `model`"
+            );
+            return Ok(None);
+        }
+        let belief = {
+            let mut beliefs = self.beliefs.lock();
+            let known = beliefs.entry(pool.name.clone());
+            Arc::clone(known.or_insert_with(|| {
+                let asked = Arc::clone(pool);
+                let seeds = move |adapter: Option<&str>, salt: Option<&str>| {
+                    asked.reported_seed(adapter, salt)
+                };
+                Arc::new(Belief::new(Arc::clone(&pool.driver), Box::new(seeds)))
+            }))
+        };
+        let following = self
+            .events
+            .follow(&settings.name, id, place, &belief)
+            .map_err(|source| AddError::KvEvents {
+                worker: settings.name.clone(),
+                source,
+            })?;
+        pool.driver.follow(id, following.read_again());
+        Ok(Some(following))
+    }
+
+    /// What came of the worker's events so far; None: it has none to follow.
+    #[must_use]
+    pub fn kv_counts(&self, pool: &str, name: &str) -> Option<KvCounts> {
+        let members = self.members.lock();
+        let member = members.get(&(pool.to_owned(), name.to_owned()))?;
+        Some(member.events.as_ref()?.counters.read())
     }
 
     /// Removes a worker and ends its task.

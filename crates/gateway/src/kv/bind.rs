@@ -225,11 +225,12 @@ pub(super) async fn follow(
     let mut broken = false;
     loop {
         let signal = tokio::select! {
-            signal = signals.recv() => signal,
+            biased;
             Ok(()) = again.changed() => {
                 follower.read_again().await;
                 continue;
             }
+            signal = signals.recv() => signal,
             () = tokio::time::sleep(SILENT_AFTER), if broken => {
                 broken = false;
                 // An engine with nothing to say is not one that cannot be heard.

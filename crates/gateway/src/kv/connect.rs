@@ -31,7 +31,13 @@ pub(super) async fn follow(
             Ok(mut peer) => {
                 tracing::info!(worker = %follower.name(), %endpoint, "KV events connected");
                 silent = false;
-                follower.connected().await;
+                // A new life that others told of is not one more.
+                if again.has_changed().unwrap_or(false) {
+                    again.mark_unchanged();
+                    follower.connected_anew().await;
+                } else {
+                    follower.connected().await;
+                }
                 let error = listen(&mut peer, &mut follower, &mut again).await;
                 tracing::warn!(worker = %follower.name(), %endpoint, %error, "KV events broke off");
                 follower.lost();
@@ -66,13 +72,15 @@ async fn listen(
 ) -> ZmtpError {
     loop {
         tokio::select! {
+            // A new life that others told of is not to be found out once more.
+            biased;
+            // It fails only when this task is about to end.
+            Ok(()) = again.changed() => follower.read_again().await,
             // Dropped before it is done, it loses nothing.
             arrived = peer.recv() => match arrived {
                 Ok(frames) => follower.live(&frames).await,
                 Err(error) => return error,
             },
-            // It fails only when this task is about to end.
-            Ok(()) = again.changed() => follower.read_again().await,
         }
     }
 }

@@ -71,6 +71,12 @@ impl Follower {
         self.catch_up().await;
     }
 
+    /// As [`Self::connected`], of an engine whose new life is known.
+    pub(super) async fn connected_anew(&mut self) {
+        add(&self.counters.connections, 1);
+        self.read_again().await;
+    }
+
     /// The live stream broke.
     pub(super) fn lost(&mut self) {
         self.suspicious = true;

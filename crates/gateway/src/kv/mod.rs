@@ -92,7 +92,7 @@ pub struct KvEvents {
 pub struct Following {
     tasks: Vec<JoinHandle<()>>,
     routes: Vec<bind::Route>,
-    again: watch::Sender<u64>,
+    again: Arc<watch::Sender<u64>>,
     /// What happened so far, over all ranks.
     pub counters: Arc<KvCounters>,
 }
@@ -106,11 +106,29 @@ impl Drop for Following {
     }
 }
 
+/// Has a worker's events read again from the start of the engine's buffer, because whoever takes them
+/// has forgotten them. Does nothing once they are not followed any more.
+#[derive(Clone, Debug)]
+pub struct ReadAgain(Arc<watch::Sender<u64>>);
+
+impl ReadAgain {
+    /// Asks for it, without waiting.
+    pub fn ask(&self) {
+        self.0.send_modify(|count| *count += 1);
+    }
+
+    /// Nobody follows the events any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
 impl Following {
-    /// Whoever takes the events has forgotten them: they are read again from the start of the engine's
-    /// buffer.
-    pub fn read_again(&self) {
-        self.again.send_modify(|count| *count += 1);
+    /// For those who learn that what was taken is forgotten.
+    #[must_use]
+    pub fn read_again(&self) -> ReadAgain {
+        ReadAgain(Arc::clone(&self.again))
     }
 }
 
@@ -136,7 +154,7 @@ impl KvEvents {
         let mut following = Following {
             tasks: Vec::new(),
             routes: Vec::new(),
-            again: watch::channel(0).0,
+            again: Arc::new(watch::channel(0).0),
             counters: Arc::default(),
         };
         for rank in 0..settings.ranks.max(1) {

@@ -391,7 +391,7 @@ async fn all_is_read_again_when_asked() {
     index
         .until("three", |seen| seen.certain && seen.batches == 3)
         .await;
-    following.read_again();
+    following.read_again().ask();
     index.until("three again", |seen| seen.batches == 6).await;
     publish(&mut peer, b"t", 2, &message(2, 1.0)).await;
     publish(&mut peer, b"t", 3, &message(3, 1.0)).await;

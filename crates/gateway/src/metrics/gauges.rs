@@ -1,6 +1,7 @@
 //! Gauges that are read off the schedulers when somebody scrapes.
 
 use super::{Labels, PoolRow};
+use crate::kv::KvCounts;
 use maitred_core::pool::Availability;
 use maitred_core::scheduler::WorkerView;
 use maitred_records::{Name, SinkCounts};
@@ -27,6 +28,8 @@ pub struct WorkerRow {
     pub view: WorkerView,
     /// The worker's report is older than the pool's bound, or it never reported.
     pub stale: bool,
+    /// What came of its KV events; None: they are not followed.
+    pub kv: Option<KvCounts>,
 }
 
 type Count<const N: usize> = Family<Labels<N>, Gauge>;

@@ -5,10 +5,12 @@
 //! once. Gauges of the schedulers' state are computed when somebody scrapes.
 
 mod gauges;
+mod kv;
 mod lines;
 mod pool;
 
 pub use gauges::WorkerRow;
+pub(crate) use kv::named as kv_named;
 pub use pool::{CancelStage, ModelMetrics, PoolMetrics, WorkerMetrics};
 
 pub(crate) use lines::jain;
@@ -134,6 +136,7 @@ pub struct Metrics {
     families: Families,
     gauges: Gauges,
     lines: LineGauges,
+    kv: kv::KvGauges,
     unrouted: Arc<ModelMetrics>,
     connections: Gauge,
     connections_refused: Counter,
@@ -155,6 +158,7 @@ impl Metrics {
         let families = Families::register(&mut registry);
         let gauges = Gauges::register(&mut registry);
         let lines = LineGauges::register(&mut registry);
+        let kv = kv::KvGauges::register(&mut registry);
         let connections = Gauge::default();
         registry.register(
             "connections",
@@ -173,6 +177,7 @@ impl Metrics {
             families,
             gauges,
             lines,
+            kv,
             connections,
             connections_refused,
             scrape: Mutex::new(()),
@@ -212,6 +217,7 @@ impl Metrics {
         let _one_at_a_time = self.scrape.lock();
         self.gauges.fill(pools, records);
         self.lines.fill(pools);
+        self.kv.fill(pools);
         let mut text = String::with_capacity(16 << 10);
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -232,6 +238,8 @@ pub struct PoolRow {
     pub tenants_jain: Option<f64>,
     /// Bytes of predicted residency.
     pub index_bytes: usize,
+    /// Bytes of observed residency.
+    pub observed_bytes: usize,
     /// Its workers.
     pub workers: Vec<WorkerRow>,
 }

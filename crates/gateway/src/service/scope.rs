@@ -7,6 +7,7 @@ use crate::pool::Pool;
 use crate::reply::Problem;
 use http::StatusCode;
 use maitred_text::Scope;
+use maitred_text::scope::token_seed;
 use maitred_wire::{Endpoint, RequestHead};
 use std::borrow::Cow;
 
@@ -101,5 +102,12 @@ impl Pool {
                 Isolation::Tenant | Isolation::Salt => salt,
             },
         })
+    }
+
+    /// The seed of the token chains that an engine reports under this adapter and salt.
+    #[must_use]
+    pub fn reported_seed(&self, adapter: Option<&str>, salt: Option<&str>) -> u64 {
+        let adapter = adapter.filter(|name| !self.is_configured(name));
+        token_seed(self.scope(adapter, salt.unwrap_or_default(), 0))
     }
 }

@@ -111,6 +111,7 @@ fn a_restarted_worker_is_known_to_be_cold() {
     table.report(0, Report::Dead { refused: true });
     let effects = table.report(0, Report::Alive);
     let epoch = Effect::Epoch {
+        read_again: true,
         worker: table.workers[0],
         epoch: 1,
     };

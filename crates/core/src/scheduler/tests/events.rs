@@ -3,6 +3,7 @@
 use super::*;
 use crate::decision::PredictionSource;
 use crate::limits::KV_BLOCKS_AT_ONCE;
+use crate::pool::Gauges;
 use crate::prefix::ChainBuilder;
 use crate::prefix::observed::{KvBatch, KvEvent, KvState, Removed, Stored};
 
@@ -166,6 +167,7 @@ fn b43_a_new_life_is_cold_and_told_once() {
     let epoch = Effect::Epoch {
         worker: table.workers[0],
         epoch: 1,
+        read_again: false,
     };
     assert_eq!(table.kv_state(0, KvState::Restarted), [epoch]);
     assert_eq!(table.asks(2, 10), (0, PredictionSource::None));
@@ -232,4 +234,54 @@ fn a_worker_that_never_caches_is_found_out() {
     assert!(table.scheduler.workers(table.now)[0].not_caching);
     assert_eq!(table.answer(20, 10, 144), 0);
     assert_eq!(table.asks(21, 10), (160, PredictionSource::Predicted));
+}
+
+/// One restart is seen by probes, by the start time and by the events, in any order: the cache began
+/// one new life, not three.
+#[test]
+fn a_restart_seen_in_three_ways_is_one() {
+    type Sign = fn(&mut Table) -> Vec<Effect>;
+    let events: Sign = |table| table.kv_state(0, KvState::Restarted);
+    let probes: Sign = |table| {
+        let mut effects = table.report(0, Report::Dead { refused: true });
+        effects.extend(table.report(0, Report::Loading));
+        effects.extend(table.report(0, Report::Alive));
+        effects
+    };
+    let start: Sign = |table| table.report(0, started(2.0));
+    let back: Sign = |table| table.report(0, Report::Alive);
+    let gone_then_start: Sign = |table| {
+        table.report(0, Report::Dead { refused: true });
+        table.report(0, started(2.0))
+    };
+    // Events of the new life, where others told of it first, are read again without a word.
+    for signs in [
+        [events, probes],
+        [events, start],
+        [probes, start],
+        [gone_then_start, back],
+    ] {
+        let mut table = table();
+        table.report(0, Report::Alive);
+        table.report(0, started(1.0));
+        table.events(0, stored(10));
+        let mut effects = Vec::new();
+        for sign in signs {
+            effects.extend(sign(&mut table));
+        }
+        let epochs = effects.iter().filter(|e| matches!(e, Effect::Epoch { .. }));
+        assert_eq!(epochs.count(), 1, "{effects:?}");
+        assert_eq!(table.asks(1, 10), (0, PredictionSource::None));
+        // The next one counts again.
+        table.report(0, Report::Alive);
+        let second = |effect: &Effect| matches!(effect, Effect::Epoch { epoch: 2, .. });
+        assert!(probes(&mut table).iter().any(second));
+    }
+}
+
+fn started(at: f64) -> Report {
+    Report::Gauges(Gauges {
+        started: Some(at),
+        ..Gauges::default()
+    })
 }

@@ -142,6 +142,7 @@ fn a_restart_loses_the_responses() {
     assert_eq!(
         effects,
         [Effect::Epoch {
+            read_again: true,
             worker: holder,
             epoch: 1
         }]
