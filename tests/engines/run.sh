@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Serve conversations on real engines through the gateway and say what the engines found in their caches.
-#   run.sh                      short form: made conversations, every policy, zero errors expected
+#   run.sh                      short form: made conversations, every policy, zero errors expected; then what the
+#                               gateway believed to be cached against what the engines found (belief.py)
 #   DATA=DIR run.sh             recorded conversations from DIR (agentperf, tau-bench) instead
 # Environment: ENGINES ("llamacpp vllm"), LLAMACPP_REPLICAS (3), VLLM_REPLICAS (2), MAITRED (the binary; else built),
 # KEEP_ENGINES=1 leaves the replicas running; and what start_llamacpp.sh and start_vllm.sh read.
@@ -30,6 +31,11 @@ finish() {
 }
 trap finish EXIT
 
+# Where the vLLM replica at this URL publishes its KV events, as a worker's setting.
+kv_events_of() {
+  sed -n "s|.*\"url\":\"$1\".*\"kv_events\":\"\([^\"]*\)\",\"kv_replay\":\"\([^\"]*\)\".*|        kv_events: { endpoint: '\1', replay: '\2' }|p" "$RUN"/vllm-*.json
+}
+
 status=0
 for engine in ${ENGINES:-llamacpp vllm}; do
   case "$engine" in
@@ -43,7 +49,10 @@ for engine in ${ENGINES:-llamacpp vllm}; do
   {
     printf 'listen: 127.0.0.1:%s\nadmin: 127.0.0.1:%s\nexpose: true\nrecords:\n  dir: %s\n' "$port" "$admin" "$work/records-$engine"
     printf 'pools:\n  - name: default\n    model: tiny-llama\n    policy: session\n    workers:\n'
-    sed 's/^/      - /' "$work/urls"
+    while read -r url; do
+      printf '      - url: %s\n' "$url"
+      if [ "$engine" = vllm ] && [ "${KV_MODE:-bind}" = bind ]; then kv_events_of "$url"; fi
+    done < "$work/urls"
   } > "$work/$engine.yaml"
   "$MAITRED" check "$work/$engine.yaml"
   "$MAITRED" serve --config "$work/$engine.yaml" > "$work/$engine.log" 2>&1 &
@@ -57,6 +66,13 @@ for engine in ${ENGINES:-llamacpp vllm}; do
   echo "## $engine, $replicas replicas"
   "$ENGINES_DIR/client/bin/python" "$here/converse.py" --gateway "http://127.0.0.1:$port" --admin "http://127.0.0.1:$admin" \
     --model tiny-llama ${DATA:+--data "$DATA"} ${CONVERSE_ARGS:-} || { status=1; tail -n 20 "$work/$engine.log" >&2; }
+  belief=(--requests 120 --longest 1400 --conversations 8 --clients 3)
+  if [ "$engine" = vllm ]; then
+    belief+=(--answer-ids --salts --target "${BELIEF_TARGET:-95}")
+    [ "${VLLM_LORA:-0}" != 1 ] || belief+=(--adapter lora-a --adapter lora-b)
+  fi
+  "$ENGINES_DIR/client/bin/python" "$here/belief.py" --gateway "http://127.0.0.1:$port" --records "$work/records-$engine" \
+    --model tiny-llama "${belief[@]}" ${BELIEF_ARGS:-} || { status=1; tail -n 20 "$work/$engine.log" >&2; }
   kill "$gateway_pid"; wait "$gateway_pid" || true; gateway_pid=""
 done
 [ "$status" = 0 ] && echo "test-engines: passed" || echo "test-engines: failed"
