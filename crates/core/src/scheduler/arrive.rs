@@ -69,7 +69,7 @@ impl Scheduler {
         let mut verdict = self.choose(&request, now);
         self.estimate(&mut request);
         if matches!(verdict, Verdict::Hold { .. })
-            && !(self.may_wait(&request) && self.line.may_hold(&request.ticket))
+            && (self.door(&mut request, now).is_some() || !self.line.may_hold(&request.ticket))
         {
             // No place to hold in, or it was passed enough: it sits wherever a seat is.
             request.hold = Hold::Spent;

@@ -278,8 +278,12 @@ impl Scheduler {
         let mut lines: Vec<_> = self.line.counts.lines.iter().flatten().cloned().collect();
         // The class in which most wait speaks for the line.
         let class = self.line.classes().max_by_key(|(_, class)| class.waiting);
+        let waiting = lines.iter().filter(|line| line.waiting > 0).count();
         let mut seen = 0;
         for (_, id) in self.line.iter() {
+            if seen == waiting {
+                break;
+            }
             let Some(request) = self.requests.get(&id) else {
                 continue;
             };
@@ -289,9 +293,6 @@ impl Scheduler {
             if let Some(line) = lines.iter_mut().find(of).filter(|l| l.oldest.is_none()) {
                 line.oldest = Some(now.since(request.arrived));
                 seen += 1;
-            }
-            if seen == lines.len() {
-                break;
             }
         }
         for line in &mut lines {
