@@ -33,10 +33,6 @@ pub struct PullSettings {
     pub wait_max: Duration,
     /// A worker that says nothing for longer is removed.
     pub idle: Duration,
-    /// Whether AI Horde text workers are served, too.
-    pub horde: bool,
-    /// A job of such a worker is lost after this time.
-    pub horde_ttl: Duration,
 }
 
 impl PullSettings {
@@ -50,8 +46,6 @@ impl PullSettings {
             silence: Duration::from_secs(10),
             wait_max: Duration::from_secs(30),
             idle: Duration::from_secs(300),
-            horde: false,
-            horde_ttl: Duration::from_secs(150),
         }
     }
 
@@ -65,8 +59,6 @@ impl PullSettings {
             "silence": self.silence.as_secs_f64(),
             "wait_max": self.wait_max.as_secs_f64(),
             "idle": self.idle.as_secs_f64(),
-            "horde": self.horde,
-            "horde_ttl": self.horde_ttl.as_secs_f64(),
         })
     }
 }
@@ -104,8 +96,6 @@ pub(super) fn read(top: &mut Section<'_>, problems: &mut Vec<Problem>) -> Option
     section.set_period(problems, "silence", &mut pull.silence);
     section.set_period(problems, "wait_max", &mut pull.wait_max);
     section.set_period(problems, "idle", &mut pull.idle);
-    section.set(problems, "horde", &mut pull.horde, Field::flag);
-    section.set_period(problems, "horde_ttl", &mut pull.horde_ttl);
     section.finish(problems);
     Some(pull)
 }

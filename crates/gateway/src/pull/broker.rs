@@ -10,7 +10,7 @@ use maitred_core::pool::{FleetChange, Report, RequestLimits, Seats};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Names whose owner is remembered; beyond it no new ones are taken.
@@ -32,8 +32,6 @@ pub(super) struct Ask {
     pub(super) models: Vec<String>,
     pub(super) slots: Option<u32>,
     pub(super) limits: RequestLimits,
-    /// Its jobs are lost after this time; None: when it is silent.
-    pub(super) job_life: Option<Duration>,
 }
 
 /// Why a worker is not let in.
@@ -54,7 +52,6 @@ pub(super) struct Member {
     id: WorkerId,
     pub(super) desk: Arc<Desk>,
     said: Mutex<Said>,
-    waits_for_watch: bool,
 }
 
 /// What it last said of itself.
@@ -202,7 +199,7 @@ impl Broker {
     }
 
     fn register(&self, pool: &Arc<Pool>, token: &PullToken, ask: &Ask) -> Result<Member, Refused> {
-        let desk = Arc::new(Desk::new(ask.job_life));
+        let desk = Arc::new(Desk::new());
         let defaults = pool.settings.seats;
         let settings = WorkerSettings {
             name: ask.name.clone(),
@@ -241,7 +238,6 @@ impl Broker {
                 limits: ask.limits.clone(),
                 silent: false,
             }),
-            waits_for_watch: ask.job_life.is_none(),
         })
     }
 
@@ -314,10 +310,7 @@ impl Broker {
 
     fn look_at(&self, member: &Member) {
         let silent = member.desk.silent_for();
-        for job in member.desk.expire(Instant::now()) {
-            tracing::info!(worker = %member.name, %job, "job was not answered in time");
-        }
-        if member.waits_for_watch && silent > self.settings.silence {
+        if silent > self.settings.silence {
             if !std::mem::replace(&mut member.said.lock().silent, true) {
                 tracing::warn!(worker = %member.name, "worker is silent");
             }

@@ -49,7 +49,6 @@ struct Open {
     /// Dropping it tells the attempt that the job is lost.
     _alive: oneshot::Sender<()>,
     claimed: Instant,
-    expires: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -64,8 +63,6 @@ struct State {
 pub(crate) struct Desk {
     state: Mutex<State>,
     seen: Mutex<Instant>,
-    /// A job not answered within this time is lost; None: as long as the worker is heard.
-    job_life: Option<Duration>,
 }
 
 /// An attempt's hold on its job.
@@ -100,11 +97,10 @@ pub(crate) enum NoJob {
 }
 
 impl Desk {
-    pub(crate) fn new(job_life: Option<Duration>) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: Mutex::default(),
             seen: Mutex::new(Instant::now()),
-            job_life,
         }
     }
 
@@ -168,7 +164,6 @@ impl Desk {
                 answer: Some(answer_sender),
                 _alive: alive,
                 claimed: now,
-                expires: self.job_life.map(|life| now + life),
             };
             state.jobs.insert(id.clone(), open);
             poll
@@ -212,18 +207,6 @@ impl Desk {
     /// Jobs that it has.
     pub(crate) fn jobs(&self) -> usize {
         self.state.lock().jobs.len()
-    }
-
-    /// Loses the jobs whose time is over; returns their ids.
-    pub(crate) fn expire(&self, now: Instant) -> Vec<String> {
-        let mut state = self.state.lock();
-        let over = |open: &Open| open.expires.is_some_and(|at| at <= now);
-        let late = state.jobs.iter().filter(|(_, open)| over(open));
-        let late: Vec<String> = late.map(|(id, _)| id.clone()).collect();
-        for id in &late {
-            state.jobs.remove(id);
-        }
-        late
     }
 
     /// The worker is gone: every job is lost, no poll is open.

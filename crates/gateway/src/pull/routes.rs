@@ -194,7 +194,6 @@ async fn pop(broker: &Broker, token: &PullToken, body: Incoming) -> Reply {
             output_max: pop.output_max,
             ..RequestLimits::default()
         },
-        job_life: None,
     };
     let member = match broker.join(token, &ask) {
         Ok(member) => member,
