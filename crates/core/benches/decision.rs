@@ -197,6 +197,7 @@ impl Room {
                     slots: Some(64),
                     prefill_tokens: None,
                     kv_tokens: Some(4_000_000),
+                    cache_slots: None,
                 },
                 models: Vec::new(),
                 assume_ready: true,

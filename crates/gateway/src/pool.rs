@@ -6,7 +6,7 @@ use crate::metrics::{Metrics, PoolMetrics};
 use crate::pull::Desk;
 use crate::upstream::Upstream;
 use maitred_core::ids::{ModelKey, WorkerId};
-use maitred_core::pool::{FleetChange, Report, RequestLimits, WorkerSpec};
+use maitred_core::pool::{FleetChange, Report, RequestLimits, Seats, WorkerSpec};
 use maitred_core::scheduler::{ConfigError, WorkerView};
 use maitred_core::{Input, Scheduler};
 use maitred_records::Name;
@@ -204,7 +204,7 @@ impl Pool {
             id,
             WorkerSpec {
                 identity: maitred_text::model_key(&settings.name).0,
-                seats: settings.seats,
+                seats: settings.seats_as(settings.engine.set()),
                 models: keys(&settings.models),
                 assume_ready,
                 pulls,
@@ -256,6 +256,12 @@ impl Pool {
     /// A probe's or a scrape's result.
     pub fn report(&self, worker: WorkerId, report: Report) {
         self.driver.handle(Input::Report { worker, report });
+    }
+
+    /// What a worker's limits are, now that its engine is known.
+    pub(crate) fn seats(&self, worker: WorkerId, seats: Seats) {
+        self.driver
+            .handle(Input::Fleet(FleetChange::Seats(worker, seats)));
     }
 
     /// The models and adapters that a worker lists by its own word. The pool's own names go

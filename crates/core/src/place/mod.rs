@@ -14,7 +14,7 @@ use crate::decision::Reason;
 use crate::ids::{SessionKey, WorkerId};
 use crate::request::Arrival;
 use crate::rng::Rng;
-use crate::session::Home;
+use crate::session::{CacheSlots, Home};
 use crate::time::Nanos;
 use core::time::Duration;
 
@@ -60,6 +60,8 @@ pub struct Candidate {
     pub matched_tokens: u32,
     /// Live sessions that have their home on it.
     pub sessions: u32,
+    /// Its slots, where it keeps one conversation in each.
+    pub cache_slots: Option<CacheSlots>,
     /// When it last took a request that nobody was warm for.
     pub last_cold: Nanos,
 }

@@ -9,6 +9,10 @@
 //! - conversations: `sessions + 1 <= max(floor(bound x mean), ceil(mean), session_floor)`; those
 //!   that were placed and not accepted yet count too, or a burst would find nobody at home.
 //!
+//! An engine that keeps one conversation in each of its slots (llama.cpp) has room for so many and
+//! no more: a new one goes where a slot is free, evenness or not; where none is, to the worker whose
+//! least recently served conversation is idle for longest, because that one is lost.
+//!
 //! A conversation with a home stays there until `load(home) > escape x (mean load of the others +
 //! what a move would lose) + 128 x floor`, all in tokens: a move makes the engine compute again what
 //! the home should still hold, so a long conversation bears more than a short one. Then it goes
@@ -40,6 +44,7 @@ use crate::request::{Arrival, KeySource};
 use crate::rng::Rng;
 use crate::time::Nanos;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::time::Duration;
 use pending::Pending;
 
@@ -174,6 +179,26 @@ impl<'a> View<'a> {
         c.load() as f64 <= self.options.escape * (mean + lost) + floor
     }
 
+    /// Whether one more conversation finds a slot of its own, where that is how it is kept.
+    fn has_slot(&self, index: usize) -> bool {
+        let candidate = &self.candidates[index];
+        candidate.cache_slots.is_none_or(|slots| {
+            // Those on their way are not in a slot yet.
+            let coming = self.conversations[index].saturating_sub(candidate.sessions);
+            slots.taken.saturating_add(coming) < slots.size
+        })
+    }
+
+    /// The worker whose next slot to be lost was served longest ago; among equals the first in the
+    /// key's order.
+    fn idlest(&self, key: SessionKey, pass: impl Fn(usize) -> bool) -> Option<usize> {
+        let passing = self.candidates.iter().enumerate().filter(|(i, _)| pass(*i));
+        passing
+            .filter_map(|(index, c)| Some((index, c.identity, c.cache_slots?.oldest)))
+            .min_by_key(|(_, identity, oldest)| (*oldest, Reverse(rendezvous(key, *identity))))
+            .map(|(index, ..)| index)
+    }
+
     /// First in the key's order of those that pass, and the first of all.
     fn first(&self, key: SessionKey, pass: impl Fn(usize) -> bool) -> (Option<usize>, usize) {
         let mut best: Option<(u64, usize)> = None;
@@ -287,14 +312,17 @@ impl Policy for Session {
         // From here on it goes by the key's order. A known conversation is not held against the
         // number of conversations: it is counted already.
         let known = home.is_some();
-        let within = |index: usize| {
-            view.takes(&candidates[index])
-                && anchor.is_none_or(|(left, _)| left != index)
-                && (known || u64::from(view.conversations[index]) < view.session_cap)
-        };
+        let takes = |index: usize| view.takes(&candidates[index]);
+        let elsewhere = |index: usize| takes(index) && anchor.is_none_or(|(left, _)| left != index);
+        let even = |index: usize| known || u64::from(view.conversations[index]) < view.session_cap;
+        let within = |index: usize| elsewhere(index) && view.has_slot(index) && even(index);
         let (mut choice, first) = view.first(key, within);
+        if choice.is_none() && candidates.iter().any(|c| c.cache_slots.is_some()) {
+            choice = view.first(key, |i| elsewhere(i) && view.has_slot(i)).0;
+            choice = choice.or_else(|| view.idlest(key, elsewhere));
+        }
         if choice.is_none() {
-            choice = view.first(key, |index| view.takes(&candidates[index])).0;
+            choice = view.first(key, takes).0;
         }
         let Some(choice) = choice else {
             return by_load(candidates, scores, rng, Reason::LeastLoad);

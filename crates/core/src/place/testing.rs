@@ -24,6 +24,7 @@ pub(super) fn candidate(slot: u32) -> Candidate {
         matched_blocks: 0,
         matched_tokens: 0,
         sessions: 0,
+        cache_slots: None,
         last_cold: Nanos(0),
     }
 }

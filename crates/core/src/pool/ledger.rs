@@ -136,6 +136,7 @@ mod tests {
             slots: Some(3),
             prefill_tokens: Some(100),
             kv_tokens: None,
+            cache_slots: None,
         };
         let mut ledger = Ledger::default();
         assert!(ledger.fits(&seats, 5_000), "oversized, but nothing is open");

@@ -20,6 +20,9 @@ pub struct Seats {
     pub prefill_tokens: Option<u64>,
     /// Tokens that its KV cache holds; bounds what we believe it still has.
     pub kv_tokens: Option<u64>,
+    /// Conversations whose cache it keeps, where it keeps one in each slot, as llama.cpp does.
+    /// `None`: it keeps its cache by blocks, or that is not known.
+    pub cache_slots: Option<u32>,
 }
 
 /// What one request must be for a worker to take it. `None`: no limit, or none known.

@@ -287,6 +287,7 @@ impl Scheduler {
             matched_blocks: belief.blocks,
             matched_tokens,
             sessions: self.homes.sessions(worker.id.slot),
+            cache_slots: self.homes.cache_slots(worker.id.slot),
             last_cold: worker.last_cold,
         }
     }

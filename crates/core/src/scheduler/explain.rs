@@ -145,6 +145,7 @@ mod tests {
             matched_blocks: 0,
             matched_tokens: 0,
             sessions: 0,
+            cache_slots: None,
             last_cold: Nanos(0),
         }
     }

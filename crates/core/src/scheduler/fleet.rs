@@ -38,6 +38,7 @@ impl Scheduler {
             FleetChange::Seats(id, seats) => {
                 if let Some(worker) = self.fleet.get_mut(id) {
                     worker.seats = seats;
+                    self.homes.set_cache_slots(id.slot, seats.cache_slots);
                     self.room = true;
                     self.fit_capacity(id);
                 }
@@ -157,9 +158,11 @@ impl Scheduler {
     }
 
     fn add(&mut self, id: WorkerId, spec: WorkerSpec) {
+        let cache_slots = spec.seats.cache_slots;
         if !self.fleet.add(id, spec) {
             return;
         }
+        self.homes.set_cache_slots(id.slot, cache_slots);
         self.index.forget(id.slot);
         self.fit_capacity(id);
         self.tell_members();

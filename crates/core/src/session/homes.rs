@@ -1,6 +1,7 @@
 //! Where sessions last settled: least recently used first out, expiring, counted per worker.
 
 use super::Home;
+use super::held::{CacheSlots, Held};
 use crate::ids::{SessionKey, WorkerId};
 use crate::time::Nanos;
 use alloc::vec::Vec;
@@ -28,6 +29,8 @@ pub(crate) struct Homes {
     oldest: u32,
     /// By slot; homes never outlive their worker, so the slot is enough.
     counts: Vec<u32>,
+    /// By slot, as far as one was ever told of.
+    held: Vec<Held>,
     max: usize,
     idle: Duration,
 }
@@ -42,6 +45,7 @@ impl Homes {
             newest: NONE,
             oldest: NONE,
             counts: Vec::new(),
+            held: Vec::new(),
             max: max.max(1),
             idle,
         }
@@ -72,7 +76,9 @@ impl Homes {
                 entry.home = home;
                 self.count(old.worker, false);
                 self.count(worker, true);
+                self.leave(old.worker, key);
             }
+            self.serve(worker, key);
             self.link_newest(index);
             return;
         }
@@ -96,6 +102,7 @@ impl Homes {
         };
         self.by_key.insert(key, index);
         self.count(worker, true);
+        self.serve(worker, key);
         self.link_newest(index);
     }
 
@@ -106,6 +113,7 @@ impl Homes {
             && entry.home.worker == worker
         {
             entry.home.used = now;
+            self.serve(worker, key);
             self.unlink(index);
             self.link_newest(index);
         }
@@ -140,6 +148,41 @@ impl Homes {
         self.counts.get(slot as usize).copied().unwrap_or(0)
     }
 
+    /// The worker in that slot keeps one conversation in each of `size` slots of its own; None: it
+    /// keeps its cache in another way.
+    pub(crate) fn set_cache_slots(&mut self, slot: u32, size: Option<u32>) {
+        let slot = slot as usize;
+        if slot >= self.held.len() && size.is_some() {
+            self.held.resize_with(slot + 1, Held::default);
+        }
+        if let Some(held) = self.held.get_mut(slot) {
+            held.resize(size);
+        }
+    }
+
+    /// What the worker in that slot keeps in its own slots, where it keeps its cache so.
+    pub(crate) fn cache_slots(&self, slot: u32) -> Option<CacheSlots> {
+        self.held.get(slot as usize)?.slots(|key| self.used(key))
+    }
+
+    fn used(&self, key: SessionKey) -> Nanos {
+        let index = self.by_key.get(&key).copied().unwrap_or(NONE);
+        let entry = self.entries.get(index as usize);
+        entry.map_or(Nanos::default(), |entry| entry.home.used)
+    }
+
+    fn serve(&mut self, worker: WorkerId, key: SessionKey) {
+        if let Some(held) = self.held.get_mut(worker.slot as usize) {
+            held.serve(key);
+        }
+    }
+
+    fn leave(&mut self, worker: WorkerId, key: SessionKey) {
+        if let Some(held) = self.held.get_mut(worker.slot as usize) {
+            held.leave(key);
+        }
+    }
+
     fn drop_oldest(&mut self) {
         if self.oldest != NONE {
             self.drop_entry(self.oldest);
@@ -151,6 +194,7 @@ impl Homes {
         if let Some(entry) = self.entries.get(index as usize).copied() {
             self.by_key.remove(&entry.key);
             self.count(entry.home.worker, false);
+            self.leave(entry.home.worker, entry.key);
             self.free.push(index);
         }
     }
@@ -218,7 +262,21 @@ impl Homes {
             last = entry.home.used;
             index = entry.newer;
         }
-        seen == self.by_key.len() && seen <= self.max && counts == self.counts
+        let held = self.held.iter().enumerate().all(|(slot, held)| {
+            let mut last = Nanos::default();
+            held.keys().all(|key| {
+                let home = self
+                    .by_key
+                    .get(&key)
+                    .and_then(|i| self.entries.get(*i as usize));
+                home.is_some_and(|entry| {
+                    let ordered = last <= entry.home.used;
+                    last = entry.home.used;
+                    ordered && entry.home.worker.slot as usize == slot
+                })
+            })
+        });
+        seen == self.by_key.len() && seen <= self.max && counts == self.counts && held
     }
 }
 
@@ -263,6 +321,37 @@ mod tests {
         homes.expire(at(13));
         assert_eq!((homes.sessions(0), homes.sessions(1)), (0, 1));
         assert!(homes.consistent());
+    }
+
+    #[test]
+    fn slots_hold_those_that_were_served_last() {
+        let mut homes = Homes::new(100, Duration::from_secs(10));
+        homes.set_cache_slots(1, Some(2));
+        assert_eq!(homes.cache_slots(0), None);
+        let slots = |homes: &Homes| {
+            assert!(homes.consistent());
+            homes.cache_slots(1).map(|s| (s.size, s.taken, s.oldest))
+        };
+        assert_eq!(slots(&homes), Some((2, 0, at(0))));
+        homes.settle(SessionKey(1), w(1), 1, at(1));
+        homes.settle(SessionKey(2), w(1), 1, at(2));
+        assert_eq!(slots(&homes), Some((2, 2, at(1))));
+        homes.touch(SessionKey(1), w(1), at(3));
+        assert_eq!(slots(&homes), Some((2, 2, at(2))));
+        // A third takes the slot of the second, whose home is there all the same.
+        homes.settle(SessionKey(3), w(1), 1, at(4));
+        assert_eq!(slots(&homes), Some((2, 2, at(3))));
+        assert_eq!(homes.sessions(1), 3);
+        // Who moves away or is forgotten leaves room.
+        homes.settle(SessionKey(3), w(0), 1, at(5));
+        assert_eq!(slots(&homes), Some((2, 1, at(3))));
+        homes.expire(at(14));
+        assert_eq!(slots(&homes), Some((2, 0, at(0))));
+        homes.settle(SessionKey(4), w(1), 1, at(15));
+        homes.forget(w(1));
+        assert_eq!(slots(&homes), Some((2, 0, at(0))));
+        homes.set_cache_slots(1, None);
+        assert_eq!(slots(&homes), None);
     }
 
     #[test]

@@ -3,8 +3,11 @@
 use crate::ids::WorkerId;
 use crate::time::Nanos;
 
+mod held;
 pub(crate) mod homes;
 pub(crate) mod responses;
+
+pub use held::CacheSlots;
 
 /// Where a session last settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

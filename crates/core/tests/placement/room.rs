@@ -246,6 +246,7 @@ pub(crate) fn idle(slot: u32) -> Candidate {
         matched_blocks: 0,
         matched_tokens: 0,
         sessions: 0,
+        cache_slots: None,
         last_cold: Nanos(0),
     }
 }

@@ -133,6 +133,7 @@ impl Model {
                 slots,
                 prefill_tokens: prefill,
                 kv_tokens: Some(400),
+                cache_slots: None,
             };
             self.staff.push(Staff {
                 id,

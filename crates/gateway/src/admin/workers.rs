@@ -148,6 +148,7 @@ fn read_worker(fields: &mut Fields, worker: &mut WorkerSettings) -> Result<(), W
         },
         prefill_tokens: fields.count("prefill_tokens")?.or(inherited.prefill_tokens),
         kv_tokens: fields.count("kv_tokens")?.or(inherited.kv_tokens),
+        cache_slots: inherited.cache_slots,
     };
     if let Some(engine) = fields.text("engine")? {
         worker.engine = parse_engine(&engine)

@@ -246,6 +246,17 @@ pub enum EngineChoice {
     Kind(EngineKind),
 }
 
+impl EngineChoice {
+    /// The engine, where it is set.
+    #[must_use]
+    pub fn set(self) -> Option<EngineKind> {
+        match self {
+            Self::Kind(kind) => Some(kind),
+            Self::Auto => None,
+        }
+    }
+}
+
 /// Health probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSettings {
@@ -308,6 +319,18 @@ pub struct WorkerSettings {
     pub assume_ready: bool,
     /// Where it says what its cache holds; none: it does not.
     pub kv_events: Option<KvEventsSettings>,
+}
+
+impl WorkerSettings {
+    /// Its limits, given what engine it is: llama.cpp keeps one conversation in each slot.
+    #[must_use]
+    pub fn seats_as(&self, engine: Option<EngineKind>) -> Seats {
+        let keeps_slots = engine == Some(EngineKind::LlamaCpp);
+        Seats {
+            cache_slots: self.seats.slots.filter(|_| keeps_slots),
+            ..self.seats
+        }
+    }
 }
 
 /// The base URL of a worker: `http://host:port/path`.

@@ -2,7 +2,7 @@
 
 use super::fetch::{FetchError, Fetched, get};
 use super::probe_wait;
-use crate::config::{EngineChoice, WorkerSettings};
+use crate::config::WorkerSettings;
 use crate::pool::Pool;
 use crate::upstream::Upstream;
 use maitred_core::WorkerId;
@@ -57,10 +57,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(pool: Arc<Pool>, id: WorkerId, settings: WorkerSettings) -> Self {
-        let engine = match settings.engine {
-            EngineChoice::Kind(kind) => Some(kind),
-            EngineChoice::Auto => None,
-        };
+        let engine = settings.engine.set();
         Self {
             pool,
             id,
@@ -102,6 +99,11 @@ impl Watch {
         // What more than one look agrees on is not looked for again.
         if state.seen.engine.is_none() && kind.is_some() {
             state.seen.engine = kind;
+            drop(state);
+            let seats = self.settings.seats_as(kind);
+            if seats != self.settings.seats {
+                self.pool.seats(self.id, seats);
+            }
         }
     }
 

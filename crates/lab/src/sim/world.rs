@@ -203,6 +203,7 @@ impl<'a> World<'a> {
                 slots: Some(kind.slots()),
                 prefill_tokens: None,
                 kv_tokens: Some(kind.kv_tokens()),
+                cache_slots: None,
             },
             models: Vec::new(),
             limits: Default::default(),

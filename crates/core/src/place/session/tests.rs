@@ -6,6 +6,8 @@ use crate::place::Policy;
 use crate::place::rendezvous;
 use crate::place::testing::{Table, candidate};
 use crate::request::KeySource;
+use crate::session::CacheSlots;
+use crate::time::Nanos;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -246,6 +248,57 @@ fn a_burst_of_new_sessions_is_counted_before_it_is_accepted() {
     let worker = table.candidates[0].worker;
     policy.settled(&table.guest, worker, table.now);
     assert_eq!(policy.pending.len(), 0);
+}
+
+#[test]
+fn an_engine_that_keeps_one_conversation_per_slot_gets_no_more_while_others_have_room() {
+    let (mut table, order) = table(2, 5, 1);
+    let slots = |taken, seconds: u64| {
+        Some(CacheSlots {
+            size: 4,
+            taken,
+            oldest: Nanos(seconds * 1_000_000_000),
+        })
+    };
+    // 7 live, mean with this one 4: five a worker would be even enough, four slots are there.
+    for (index, taken) in [(order[0], 4), (order[1], 3)] {
+        table.candidates[index].sessions = taken;
+        table.candidates[index].cache_slots = slots(taken, 10);
+    }
+    let answer = table.ask(&mut policy());
+    assert_eq!((answer.choice, answer.reason), (order[1], Reason::Bounded));
+    // All are taken: where the next to be lost was served longest ago.
+    table.candidates[order[0]].cache_slots = slots(4, 20);
+    table.candidates[order[1]].cache_slots = slots(4, 10);
+    table.candidates[order[1]].sessions = 9;
+    assert_eq!(table.ask(&mut policy()).choice, order[1]);
+    table.candidates[order[0]].cache_slots = slots(4, 9);
+    assert_eq!(table.ask(&mut policy()).choice, order[0]);
+    // Equally long ago: the key's order.
+    table.candidates[order[1]].cache_slots = slots(4, 9);
+    assert_eq!(table.ask(&mut policy()).choice, order[0]);
+    // Who can not take it now is no choice.
+    table.candidates[order[0]].seat = false;
+    assert_eq!(table.ask(&mut policy()).choice, order[1]);
+}
+
+#[test]
+fn those_on_their_way_to_a_slot_count() {
+    let (mut table, _) = table(2, 0, 1);
+    for c in &mut table.candidates {
+        c.cache_slots = Some(CacheSlots {
+            size: 4,
+            taken: 0,
+            oldest: Nanos(0),
+        });
+    }
+    let mut policy = policy();
+    let mut counts = [0; 2];
+    for key in 0..8 {
+        table.session(key, 1);
+        counts[table.ask(&mut policy).choice] += 1;
+    }
+    assert_eq!(counts, [4, 4]);
 }
 
 #[test]

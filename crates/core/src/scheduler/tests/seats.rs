@@ -158,3 +158,53 @@ fn the_policy_changes_live_and_what_is_known_stays() {
     assert_eq!((decision.policy, decision.worker), ("pin", home));
     assert_eq!(decision.predicted_cached_tokens, 640);
 }
+
+/// Two engines with four slots each, eight conversations that take turns, then a ninth.
+#[test]
+fn conversations_fill_the_slots_of_engines_that_keep_one_in_each() {
+    for seed in 0..20 {
+        let config = PoolConfig {
+            policy: PolicyConfig::named("session").unwrap(),
+            ..PoolConfig::default()
+        };
+        let seats = Seats {
+            slots: Some(4),
+            cache_slots: Some(4),
+            ..Seats::default()
+        };
+        let mut table = Table::new(config, 2, seats);
+        let mut next = 0;
+        let mut serve = |table: &mut Table, session: u64, turn: u32| {
+            next += 1;
+            let guest = Arrival {
+                turn,
+                session_source: KeySource::Header,
+                ..long_guest(next, session, u64::from(turn) * 10)
+            };
+            let decision = table.settle(guest);
+            table.finish(decision.attempt);
+            decision.worker
+        };
+        let at = |second: u64| second as f64;
+        let sessions: Vec<u64> = (0..8).map(|i| seed * 100 + i).collect();
+        let homes: Vec<WorkerId> = sessions
+            .iter()
+            .zip(0..)
+            .map(|(s, second)| serve(table.at(at(second)), *s, 1))
+            .collect();
+        let first = homes.iter().filter(|w| **w == table.workers[0]).count();
+        assert_eq!(first, 4, "seed {seed}");
+        for turn in 2..5 {
+            for (session, home) in sessions.iter().zip(&homes) {
+                let second = u64::from(turn) * 10 + session % 100;
+                assert_eq!(serve(table.at(at(second)), *session, turn), *home);
+            }
+        }
+        // All but the third have one more turn: its slot is the one idle for longest.
+        for (session, home) in sessions.iter().zip(&homes).filter(|(s, _)| *s % 100 != 2) {
+            assert_eq!(serve(table.at(at(60 + session % 100)), *session, 5), *home);
+        }
+        assert_eq!(serve(table.at(80.0), seed * 100 + 8, 1), homes[2]);
+        table.scheduler.check().unwrap();
+    }
+}
