@@ -9,6 +9,7 @@ mod clients;
 mod fleet;
 mod health;
 mod herd;
+mod kv;
 mod leaks;
 mod load;
 mod observed;
