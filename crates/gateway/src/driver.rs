@@ -3,9 +3,11 @@
 use crate::kv::ReadAgain;
 use crate::pull::Desk;
 use maitred_core::ids::{RequestId, WorkerId};
+use maitred_core::pool::{FleetChange, WorkerSpec};
 use maitred_core::request::{Refusal, RetryAfter};
 use maitred_core::scheduler::WorkerView;
 use maitred_core::{Arrival, AttemptId, Decision, Effect, Input, Nanos, Scheduler};
+use maitred_records::Name;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use std::collections::HashMap;
@@ -94,8 +96,16 @@ struct State {
     effects: Vec<Effect>,
     /// The desks of the workers that pull.
     desks: HashMap<WorkerId, Arc<Desk>, FxBuildHasher>,
+    /// What the logs call a worker, by slot.
+    names: Vec<Name>,
     /// When the timer is to call `Tick`, as last asked for.
     wake: Option<Nanos>,
+}
+
+impl State {
+    fn name(&self, worker: WorkerId) -> &str {
+        self.names.get(worker.slot as usize).map_or("", |n| n)
+    }
 }
 
 /// A pool's scheduler with its lock, its clock and those who wait for it.
@@ -120,6 +130,7 @@ impl Driver {
                 live: HashMap::with_hasher(FxBuildHasher),
                 effects: Vec::new(),
                 desks: HashMap::with_hasher(FxBuildHasher),
+                names: Vec::new(),
                 wake: None,
             }),
             timer: Notify::new(),
@@ -149,6 +160,18 @@ impl Driver {
     /// Anything else that happened.
     pub fn handle(&self, input: Input) {
         self.run(|_| input);
+    }
+
+    /// A worker joins under this name.
+    pub fn add(&self, id: WorkerId, spec: WorkerSpec, name: &Name) {
+        self.run(|state| {
+            let slot = id.slot as usize;
+            if state.names.len() <= slot {
+                state.names.resize(slot + 1, Name::default());
+            }
+            state.names[slot] = name.clone();
+            Input::Fleet(FleetChange::Add(id, spec))
+        });
     }
 
     /// The last word about a request: `input`, after which it is not known any more.
@@ -230,7 +253,7 @@ impl Driver {
             } => {
                 tracing::info!(
                     pool = %self.pool,
-                    slot = worker.slot,
+                    worker = state.name(worker),
                     state = availability.as_str(),
                     "worker changed"
                 );
@@ -241,7 +264,8 @@ impl Driver {
                 epoch,
                 read_again,
             } => {
-                tracing::info!(pool = %self.pool, slot = worker.slot, epoch, "worker is cold");
+                let name = state.name(worker);
+                tracing::info!(pool = %self.pool, worker = name, epoch, "worker is cold");
                 if read_again {
                     let followed = self.followed.lock();
                     for (_, again) in followed.iter().filter(|(id, _)| *id == worker) {

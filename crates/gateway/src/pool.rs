@@ -200,7 +200,7 @@ impl Pool {
         }
         let pulls = desk.is_some();
         self.driver.desk(id, desk);
-        self.driver.handle(Input::Fleet(FleetChange::Add(
+        self.driver.add(
             id,
             WorkerSpec {
                 identity: maitred_text::model_key(&settings.name).0,
@@ -210,7 +210,8 @@ impl Pool {
                 pulls,
                 limits: limits.unwrap_or_default(),
             },
-        )));
+            &Name::from(settings.name.as_str()),
+        );
         self.recount();
         Ok(id)
     }

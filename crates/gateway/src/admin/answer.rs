@@ -6,6 +6,9 @@ use hyper::body::{Bytes, Incoming};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
+/// Names that an error about an unknown one lists.
+const NAMES_MAX: usize = 20;
+
 /// Bytes of a request body.
 const BODY_MAX: usize = 1 << 20;
 /// The whole body must be there by then.
@@ -50,6 +53,28 @@ impl Wrong {
     /// Something that the path names is not there.
     pub(super) fn missing(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", None, message)
+    }
+
+    /// No such pool or worker; says which there are.
+    pub(super) fn unknown<'a>(
+        what: &str,
+        name: &str,
+        known: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        let mut known: Vec<String> = known
+            .take(NAMES_MAX + 1)
+            .map(|name| format!("`{name}`"))
+            .collect();
+        if known.len() > NAMES_MAX {
+            known.truncate(NAMES_MAX);
+            known.push("...".to_owned());
+        }
+        let list = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        };
+        Self::missing(format!("no {what} `{name}`; there are: {list}"))
     }
 
     pub(super) fn answer(&self) -> Answer {

@@ -58,9 +58,10 @@ pub(super) fn set<C: Choice>(
     input: impl FnOnce(C) -> Input,
 ) -> Result<Answer, Wrong> {
     let kind = C::KIND;
-    let pool = gateway
-        .pool(pool)
-        .ok_or_else(|| Wrong::missing(format!("no pool `{pool}`")))?;
+    let pool = gateway.pool(pool).ok_or_else(|| {
+        let known = gateway.pools.iter().map(|p| p.name.as_str());
+        Wrong::unknown("pool", pool, known)
+    })?;
     let name = fields
         .text("name")?
         .ok_or_else(|| Wrong::field("name", format!("is missing: which {kind}?")))?;

@@ -283,6 +283,7 @@ async fn metrics_show_workers_and_unknown_is_not_zero() {
 }
 
 #[tokio::test]
+
 async fn fairness_is_switched_live_and_lines_are_shown() {
     let text = "tenants: [{ name: acme, band: slow }]\npools: [{ name: chat, fairness: fcfs, bands: [{ name: fast }, { name: slow }] }]";
     let running = gateway(text).await;
@@ -303,4 +304,21 @@ async fn fairness_is_switched_live_and_lines_are_shown() {
     let terms = pool.driver.read(|s| s.config().tenants.clone());
     assert_eq!(terms.of(crate::tenant_id("acme")).band, 1);
     assert_eq!(pool.band_name(1), "slow");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_answered_with_what_is() {
+    let running = gateway(QUICK).await;
+    let body = json!({ "url": "http://127.0.0.1:9", "name": "here" });
+    assert_eq!(call(&running, "POST", "/workers", body).await.0, 201);
+    let policy = json!({ "name": "random" });
+    for (method, path, body, listed) in [
+        ("DELETE", "/workers/there", Value::Null, "there are: `here`"),
+        ("PUT", "/pools/x/policy", policy, "there are: `chat`"),
+    ] {
+        let (status, answer) = call(&running, method, path, body).await;
+        assert_eq!(status, 404, "{path}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.ends_with(listed), "{message}");
+    }
 }

@@ -233,7 +233,10 @@ fn find(gateway: &Gateway, name: &str) -> Option<Arc<Pool>> {
 fn known(gateway: &Gateway, name: &str) -> Result<(Arc<Pool>, String), Wrong> {
     find(gateway, name)
         .map(|pool| (pool, name.to_owned()))
-        .ok_or_else(|| Wrong::missing(format!("no worker `{name}`")))
+        .ok_or_else(|| {
+            let workers: Vec<_> = gateway.pools.iter().flat_map(|p| p.upstreams()).collect();
+            Wrong::unknown("worker", name, workers.iter().map(|w| w.name.as_str()))
+        })
 }
 
 fn pool_of(gateway: &Gateway, name: Option<&str>) -> Result<Arc<Pool>, Wrong> {
