@@ -4,6 +4,7 @@
 //! clamped to 0.5..16. Prior: 4.0, the usual figure for English text and BPE tokenizers.
 
 use crate::request::{Arrival, Identity};
+use crate::scheduler::PoolConfig;
 
 const PRIOR: f64 = 4.0;
 const WEIGHT: f64 = 1.0 / 16.0;
@@ -50,25 +51,24 @@ impl BytesPerToken {
     }
 }
 
-/// Tokens of the first `blocks` blocks of the guest's chain, in proportion to the whole prompt:
-/// by bytes under byte identity, by blocks under token identity.
+/// Tokens of the first `blocks` blocks of the guest's chain. Under token identity a block is
+/// `token_block` tokens, neither more nor less; under byte identity they are the share of the prompt's
+/// tokens that the blocks have of its bytes.
 pub(crate) fn leading_tokens(
     guest: &Arrival,
     prompt_tokens: u32,
     blocks: u32,
-    block_bytes: u32,
+    config: &PoolConfig,
 ) -> u32 {
-    let (part, whole) = match guest.identity {
-        Identity::Bytes => (
-            u64::from(blocks) * u64::from(block_bytes),
-            guest.prompt_bytes,
-        ),
-        Identity::Tokens => (u64::from(blocks), guest.chain.len() as u64),
+    let bytes = match guest.identity {
+        Identity::Tokens => return blocks.saturating_mul(config.token_block).min(prompt_tokens),
+        Identity::Bytes => u64::from(blocks) * u64::from(config.block_bytes),
     };
-    if whole == 0 || part == 0 {
+    let whole = guest.prompt_bytes;
+    if whole == 0 {
         return 0;
     }
-    let part = part.min(whole);
+    let part = bytes.min(whole);
     // Asked once per candidate: the short division wherever the product fits.
     match u64::from(prompt_tokens).checked_mul(part) {
         Some(product) => (product / whole) as u32,
@@ -81,18 +81,18 @@ pub(crate) fn leading_blocks(
     guest: &Arrival,
     prompt_tokens: u32,
     tokens: u32,
-    block_bytes: u32,
+    config: &PoolConfig,
 ) -> u32 {
-    if prompt_tokens == 0 {
-        return 0;
-    }
-    let (whole, unit) = match guest.identity {
-        Identity::Bytes => (guest.prompt_bytes, u64::from(block_bytes.max(1))),
-        Identity::Tokens => (guest.chain.len() as u64, 1),
+    let tokens = tokens.min(prompt_tokens);
+    let blocks = match guest.identity {
+        Identity::Tokens => u128::from(tokens / config.token_block.max(1)),
+        Identity::Bytes if prompt_tokens == 0 => 0,
+        Identity::Bytes => {
+            let bytes =
+                u128::from(guest.prompt_bytes) * u128::from(tokens) / u128::from(prompt_tokens);
+            bytes / u128::from(config.block_bytes.max(1))
+        }
     };
-    let part =
-        u128::from(whole) * u128::from(tokens.min(prompt_tokens)) / u128::from(prompt_tokens);
-    let blocks = part / u128::from(unit);
     blocks.min(guest.chain.len() as u128) as u32
 }
 

@@ -7,7 +7,7 @@ use crate::input::Effect;
 use crate::limits::ATTEMPTS_MAX;
 use crate::pool::ledger::Lease;
 use crate::pool::ratio::leading_blocks;
-use crate::request::{Failure, Refusal, RetryAfter, Usage};
+use crate::request::{Failure, Identity, Refusal, RetryAfter, Usage};
 use crate::session::responses::Binding;
 use crate::time::Nanos;
 use alloc::boxed::Box;
@@ -250,6 +250,7 @@ impl Scheduler {
         let guest = &request.guest;
         if let Some(tokens) = usage.prompt_tokens
             && guest.extra_prompts == 0
+            && guest.identity == Identity::Bytes
         {
             self.ratio.learn(guest.prompt_bytes, tokens);
             self.refit_capacities();
@@ -258,8 +259,7 @@ impl Scheduler {
             return;
         };
         let prompt = usage.prompt_tokens.unwrap_or(request.prompt_tokens);
-        let block_bytes = self.config.block_bytes;
-        let known = leading_blocks(guest, prompt, cached, block_bytes);
+        let known = leading_blocks(guest, prompt, cached, &self.config);
         let predicted = attempt.belief.blocks;
         self.count_cold(attempt, cached);
         if known < predicted.div_ceil(2)

@@ -2,7 +2,7 @@
 
 use super::request::{Hold, Request};
 use super::{LostResponse, Scheduler};
-use crate::decision::{Belief, PredictionSource, Reason};
+use crate::decision::{Belief, Reason};
 use crate::ids::WorkerId;
 use crate::limits::LINE_SCAN_MAX;
 use crate::line::PASSES_MAX;
@@ -259,19 +259,8 @@ impl Scheduler {
         belief: Belief,
         now: Nanos,
     ) -> Candidate {
-        let matched_tokens = match belief.source {
-            // Exactly these blocks, where the rest is by the share of the prompt.
-            PredictionSource::Observed => {
-                let tokens = belief.blocks.saturating_mul(self.config.token_block);
-                tokens.min(request.prompt_tokens)
-            }
-            _ => leading_tokens(
-                &request.guest,
-                request.prompt_tokens,
-                belief.blocks,
-                self.config.block_bytes,
-            ),
-        };
+        let (prompt, blocks) = (request.prompt_tokens, belief.blocks);
+        let matched_tokens = leading_tokens(&request.guest, prompt, blocks, &self.config);
         let word = worker.fresh(now, self.config.stale_after);
         let others = word.map_or(0, |word| word.others);
         let kv_usage = word.and_then(|word| word.gauges.kv_usage).unwrap_or(0.0);

@@ -3,6 +3,7 @@
 use crate::limits::{ATTEMPTS_MAX, BANDS_MAX, INDEX_BYTES_MAX, OBSERVED_BYTES_MAX, SESSIONS_MAX};
 use crate::line::{Band, FairnessConfig, LineLimits, Tenants};
 use crate::place::PolicyConfig;
+use crate::request::Identity;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -63,6 +64,8 @@ pub struct PoolConfig {
     pub sessions_max: usize,
     /// Bytes of predicted residency.
     pub index_bytes_max: usize,
+    /// How the chains of most requests are made; capacities told in tokens become blocks by it.
+    pub identity: Identity,
     /// Bytes of rendering in one block of the chain (byte identity).
     pub block_bytes: u32,
     /// Tokens in one block of the chain (token identity), whatever the engines' blocks have.
@@ -105,6 +108,7 @@ impl Default for PoolConfig {
             session_idle: Duration::from_secs(3_600),
             sessions_max: SESSIONS_MAX,
             index_bytes_max: INDEX_BYTES_MAX,
+            identity: Identity::Bytes,
             block_bytes: 64,
             token_block: 16,
             observed_bytes_max: OBSERVED_BYTES_MAX,

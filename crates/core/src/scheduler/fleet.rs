@@ -4,6 +4,7 @@ use super::Scheduler;
 use crate::ids::{AttemptId, WorkerId};
 use crate::input::Effect;
 use crate::pool::{FleetChange, Gauges, Report, WorkerSpec};
+use crate::request::Identity;
 use crate::time::Nanos;
 use alloc::vec::Vec;
 
@@ -216,13 +217,19 @@ impl Scheduler {
         if let Some(worker) = self.fleet.get(id) {
             let told = worker.seats.kv_tokens.or(worker.kv_tokens);
             let tokens = told.unwrap_or(self.config.kv_tokens);
-            let blocks = self.ratio.blocks(tokens, self.config.block_bytes);
+            let blocks = match self.config.identity {
+                Identity::Tokens => (tokens / u64::from(self.config.token_block.max(1))).max(1),
+                Identity::Bytes => self.ratio.blocks(tokens, self.config.block_bytes),
+            };
             self.index.set_capacity(id.slot, Some(blocks));
         }
     }
 
-    /// Capacities are told in tokens and kept in blocks of bytes, so they follow the ratio.
+    /// Capacities are told in tokens and kept in blocks: those of bytes follow the ratio.
     pub(super) fn refit_capacities(&mut self) {
+        if self.config.identity == Identity::Tokens {
+            return;
+        }
         let ratio = self.ratio.get();
         if libm::fabs(ratio - self.capacity_ratio) > self.capacity_ratio * RATIO_MOVED {
             self.capacity_ratio = ratio;

@@ -202,15 +202,3 @@ fn cold_prompts_go_round() {
     }
     assert_eq!(taken, [2; 4]);
 }
-
-#[test]
-fn token_identity_matches_by_share_of_the_blocks() {
-    let mut table = Table::new(config(), 1, Seats::default());
-    let tokens = |id, blocks| Arrival {
-        identity: Identity::Tokens,
-        prompt_tokens: Some(1_000),
-        ..long_guest(id, 7, blocks)
-    };
-    table.seat(tokens(1, 10));
-    assert_eq!(table.seat(tokens(2, 40)).predicted_cached_tokens, 250);
-}

@@ -8,6 +8,7 @@ mod fleet;
 mod line;
 mod pull;
 mod seats;
+mod tokens;
 
 use super::{PoolConfig, Scheduler};
 use crate::decision::{Decision, Reason};
