@@ -22,7 +22,8 @@ pub const MEDIA_BYTES: usize = 4096;
 
 /// What surrounds a request: who sent it, to which pool, and how the pool cuts blocks.
 pub struct Context<'a> {
-    /// Seed of the chain; see [`crate::scope()`].
+    /// Seed of the chain; see [`crate::scope()`], and where the pool has a tokenizer
+    /// [`crate::scope::with_text`].
     pub scope: u64,
     /// Whose keys these are: the isolation value of the tenant, or of an anonymous caller's
     /// credential; 0 without.

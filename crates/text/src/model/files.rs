@@ -41,58 +41,74 @@ impl ModelFiles {
     /// # Errors
     /// A file named itself is missing, or a file cannot be read.
     pub(super) fn read(&self) -> Result<ModelTexts, LoadError> {
-        let config = self.find(self.tokenizer_config.as_ref(), "tokenizer_config.json");
-        let config = config.map(|path| json(&path)).transpose()?;
+        let path = self.find(self.tokenizer_config.as_ref(), "tokenizer_config.json");
+        let config = path.as_deref().map(json).transpose()?;
         let config = config.unwrap_or(Value::Null);
         let tokenizer = self.find(self.tokenizer.as_ref(), "tokenizer.json");
-        Ok(ModelTexts {
-            templates: self.templates(&config)?,
+        let mut texts = ModelTexts {
             special: special_tokens(&config),
-            tokenizer: tokenizer.map(|path| read(&path)).transpose()?,
-        })
+            tokenizer: tokenizer
+                .map(|path| read(&path).map(|json| (path, json)))
+                .transpose()?,
+            ..ModelTexts::default()
+        };
+        for (name, (origin, source)) in self.templates(&config, path.as_deref())? {
+            texts.templates.push((name.clone(), source));
+            texts.origins.insert(name, origin);
+        }
+        Ok(texts)
     }
 
-    /// Templates by name; a file's is `default`.
-    fn templates(&self, config: &Value) -> Result<Vec<(String, String)>, LoadError> {
-        let mut found = BTreeMap::new();
+    /// Templates by name, each with the file that it stands in; a file's own is `default`.
+    fn templates(&self, config: &Value, path: Option<&Path>) -> Result<Sources, LoadError> {
+        let mut found = Sources::new();
+        let inside = path.unwrap_or(Path::new("tokenizer_config.json"));
         match config.get("chat_template") {
             Some(Value::String(source)) => {
-                found.insert("default".to_owned(), source.clone());
+                let place = (inside.to_owned(), source.clone());
+                found.insert("default".to_owned(), place);
             }
             Some(Value::Array(list)) => {
                 for entry in list {
                     let text = |name| entry.get(name).and_then(Value::as_str);
                     if let (Some(name), Some(source)) = (text("name"), text("template")) {
-                        found.insert(name.to_owned(), source.to_owned());
+                        let place = (inside.to_owned(), source.to_owned());
+                        found.insert(name.to_owned(), place);
                     }
                 }
             }
             _ => {}
         }
         if let Some(path) = self.find(self.chat_template.as_ref(), "chat_template.jinja") {
-            found.insert("default".to_owned(), text(&path)?);
+            let source = text(&path)?;
+            found.insert("default".to_owned(), (path, source));
             let more = self
                 .directory
                 .as_ref()
                 .map(|d| d.join("additional_chat_templates"));
-            for (name, source) in more
-                .as_deref()
-                .map(directory)
-                .transpose()?
-                .unwrap_or_default()
-            {
-                found.insert(name, source);
-            }
+            found.extend(
+                more.as_deref()
+                    .map(directory)
+                    .transpose()?
+                    .unwrap_or_default(),
+            );
         }
-        Ok(found.into_iter().collect())
+        Ok(found)
     }
 }
 
+/// Templates by name, each with the file that it stands in.
+type Sources = BTreeMap<String, (PathBuf, String)>;
+
 /// What the files say.
+#[derive(Default)]
 pub(super) struct ModelTexts {
     pub(super) templates: Vec<(String, String)>,
+    /// The file of each template.
+    pub(super) origins: BTreeMap<String, PathBuf>,
     pub(super) special: Vec<(String, String)>,
-    pub(super) tokenizer: Option<Vec<u8>>,
+    /// The file and what it holds.
+    pub(super) tokenizer: Option<(PathBuf, Vec<u8>)>,
 }
 
 /// Why a model's files cannot be used.
@@ -130,13 +146,22 @@ pub enum LoadError {
     NoTokenizer,
 }
 
+impl LoadError {
+    pub(super) fn form(path: &Path, what: impl ToString) -> Self {
+        Self::Form {
+            path: path.to_owned(),
+            what: what.to_string(),
+        }
+    }
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
     let failed = |source| LoadError::Read {
         path: path.to_owned(),
         source,
     };
     if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
-        return Err(form(
+        return Err(LoadError::form(
             path,
             "the file is larger than a tokenizer or template is",
         ));
@@ -144,31 +169,26 @@ fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
     std::fs::read(path).map_err(failed)
 }
 
-fn form(path: &Path, what: impl ToString) -> LoadError {
-    LoadError::Form {
-        path: path.to_owned(),
-        what: what.to_string(),
-    }
-}
-
 fn text(path: &Path) -> Result<String, LoadError> {
-    String::from_utf8(read(path)?).map_err(|e| form(path, e))
+    String::from_utf8(read(path)?).map_err(|e| LoadError::form(path, e))
 }
 
 fn json(path: &Path) -> Result<Value, LoadError> {
-    serde_json::from_slice(&read(path)?).map_err(|e| form(path, e))
+    serde_json::from_slice(&read(path)?).map_err(|e| LoadError::form(path, e))
 }
 
 /// The `.jinja` files of a directory, by name; none where it is missing.
-fn directory(path: &Path) -> Result<Vec<(String, String)>, LoadError> {
-    let mut found = Vec::new();
+fn directory(path: &Path) -> Result<Sources, LoadError> {
+    let mut found = Sources::new();
     let Ok(entries) = std::fs::read_dir(path) else {
         return Ok(found);
     };
     for entry in entries.flatten().map(|e| e.path()) {
         let is_template = entry.extension().is_some_and(|e| e == "jinja");
         if let (true, Some(name)) = (is_template, entry.file_stem().and_then(|n| n.to_str())) {
-            found.push((name.to_owned(), text(&entry)?));
+            let name = name.to_owned();
+            let source = text(&entry)?;
+            found.insert(name, (entry, source));
         }
     }
     Ok(found)

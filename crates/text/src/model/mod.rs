@@ -8,6 +8,7 @@ pub use files::{LoadError, ModelFiles};
 
 use crate::identify::{Context, Identified, LEADING_BYTES};
 use crate::keys::{mix, seeds};
+use crate::scope::token_seed;
 use crate::template::{ContentShape, Dialect, RenderError, Templates, WallTime};
 use crate::tokenizer::{Plan, Tokenizer, TokenizerError, WholeReason};
 use counts::Counters;
@@ -118,8 +119,17 @@ impl TextModel {
     /// A file is missing or cannot be used.
     pub fn load(files: &ModelFiles, options: TextOptions) -> Result<Self, LoadError> {
         let texts = files.read()?;
-        let json = texts.tokenizer.ok_or(LoadError::NoTokenizer)?;
-        Self::from_texts(&texts.templates, &texts.special, &json, options)
+        let (path, json) = texts.tokenizer.ok_or(LoadError::NoTokenizer)?;
+        let loaded = Self::from_texts(&texts.templates, &texts.special, &json, options);
+        // Who is to mend it must know the file.
+        loaded.map_err(|error| match error {
+            LoadError::Tokenizer(_) => LoadError::form(&path, error),
+            LoadError::Template { ref name, .. } => match texts.origins.get(name) {
+                Some(origin) => LoadError::form(origin, error),
+                None => error,
+            },
+            other => other,
+        })
     }
 
     /// As [`Self::load`], from what the files hold: templates by name, the model's own tokens by
@@ -257,17 +267,17 @@ impl TextModel {
     }
 }
 
-/// An identity with its chain over `ids` instead of bytes; session, opening, scenario and turn
-/// stay. `scope` should have the model's digest in it, see [`crate::scope::with_text`];
+/// An identity with its chain over `ids` instead of bytes; session, opening, scenario, turn and the
+/// count of bytes stay. `scope` should have the model's digest in it, see [`crate::scope::with_text`];
 /// `token_block` is the number of tokens in a block.
 #[must_use]
 pub fn in_tokens(bytes: Identified, ids: &[u32], scope: u64, token_block: usize) -> Identified {
-    let seed = mix(seeds::TOKENS, &[scope]);
+    let seed = token_seed(scope);
     let block = token_block.max(1);
     let blocks = Vec::with_capacity(ids.len() / block);
     let mut chain = ChainBuilder::with_buffer(seed, block.saturating_mul(4), blocks);
     chain.push_tokens(ids);
-    let (chain, prompt_bytes) = chain.finish();
+    let (chain, _) = chain.finish();
     let mut leading = [0; LEADING_BYTES];
     let mut filled = 0;
     for (four, id) in leading.as_chunks_mut::<4>().0.iter_mut().zip(ids) {
@@ -278,7 +288,6 @@ pub fn in_tokens(bytes: Identified, ids: &[u32], scope: u64, token_block: usize)
     let leading_seed = mix(seeds::LEADING, &[scope]);
     Identified {
         chain,
-        prompt_bytes,
         prompt_tokens: Some(u32::try_from(ids.len()).unwrap_or(u32::MAX)),
         identity: Identity::Tokens,
         leading: leading.map(|some| SessionKey(xxh3_64_with_seed(some, leading_seed))),

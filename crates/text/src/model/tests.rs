@@ -79,8 +79,21 @@ fn faults_of_files_are_named() {
     let broken = load(&json!({"chat_template": "{% if %}"}), &[])
         .err()
         .unwrap();
+    let said = broken.to_string();
     assert!(
-        broken.to_string().starts_with("chat template `default`: "),
+        said.contains("/tokenizer_config.json: chat template `default`: "),
+        "{said}"
+    );
+    let tool = "additional_chat_templates/tool.jinja";
+    let files = [("chat_template.jinja", "f"), (tool, "{% if %}")];
+    let broken = load(&json!({}), &files).err().unwrap().to_string();
+    assert!(
+        broken.contains(&format!("/{tool}: chat template `tool`: ")),
+        "{broken}"
+    );
+    let broken = load(&json!({}), &[("tokenizer.json", "{}")]).err().unwrap();
+    assert!(
+        broken.to_string().contains("/tokenizer.json: tokenizer: "),
         "{broken}"
     );
     let form = load(&json!({}), &[("tokenizer_config.json", "{")])
@@ -127,10 +140,8 @@ fn chains_are_those_of_the_clients_own_ids() {
     let body = format!("{{\"prompt\":[262,{hi},263]}}");
     let head = head::parse(Endpoint::Completions, body.as_bytes(), 64).unwrap();
     let given = crate::identify(Endpoint::Completions, &head, &context);
-    assert_eq!(
-        (&found.chain, found.prompt_bytes),
-        (&given.chain, given.prompt_bytes)
-    );
+    assert_eq!(found.chain, given.chain);
+    assert_eq!(found.prompt_bytes, bytes.prompt_bytes, "of the text");
     assert_eq!((found.chain.len(), found.prompt_tokens), (1, Some(3)));
     assert_eq!(
         (found.leading, found.identity),
