@@ -41,6 +41,8 @@ pub(crate) struct Story {
     pub(crate) endpoint: Endpoint,
     pub(crate) model: Arc<ModelMetrics>,
     pub(crate) stream: bool,
+    /// Why its identity is bytes although the pool has a tokenizer.
+    pub(crate) identity_fallback: Option<&'static str>,
     /// Who may continue the responses: the caller's identity as a number.
     pub(crate) owner: u64,
     /// Milliseconds since 1970.
@@ -57,6 +59,7 @@ impl Story {
             model: self.model.name().clone(),
             route: Cow::Borrowed(self.endpoint.route()),
             stream: self.stream,
+            identity_fallback: self.identity_fallback.map(Cow::Borrowed),
             ..AttemptRecord::default()
         }
     }
@@ -261,6 +264,9 @@ impl Guest {
     pub(crate) fn served(&mut self, usage: Usage, status: u16) {
         let after = self.since_arrival();
         self.pool.metrics.served(self.facts.turn, after, &usage);
+        if let Some(decision) = &self.decision {
+            self.pool.metrics.predicted(decision, &usage);
+        }
         self.end(Outcome::Served, None, Some(status), usage);
     }
 

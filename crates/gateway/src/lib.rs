@@ -31,6 +31,7 @@ mod scripted;
 mod service;
 mod start;
 mod tenants;
+pub mod text;
 pub mod upstream;
 
 pub use config::Config;

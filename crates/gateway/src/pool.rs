@@ -4,6 +4,7 @@ use crate::config::{PoolSettings, WorkerSettings};
 use crate::driver::Driver;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::pull::Desk;
+use crate::text::PoolText;
 use crate::upstream::Upstream;
 use maitred_core::ids::{ModelKey, WorkerId};
 use maitred_core::pool::{FleetChange, Report, RequestLimits, Seats, WorkerSpec};
@@ -85,6 +86,8 @@ pub struct Pool {
     pub metrics: PoolMetrics,
     /// A number that is equal in every process for an equal name.
     pub key: u64,
+    /// How its requests become tokens; None: chains are over bytes.
+    pub text: Option<Arc<PoolText>>,
     workers: RwLock<Vec<Option<Arc<Upstream>>>>,
     listed: RwLock<Arc<BTreeMap<String, u32>>>,
     /// Held while workers are added or removed, so that id and slot agree.
@@ -122,6 +125,7 @@ impl Pool {
             shared_name: Name::from(settings.name.as_str()),
             driver: Arc::new(Driver::new(&settings.name, scheduler, origin)),
             key,
+            text: None,
             models,
             settings,
             metrics: counters,

@@ -1,7 +1,7 @@
 //! Starting and stopping the gateway.
 
 use crate::admin;
-use crate::config::Config;
+use crate::config::{Config, PoolSettings};
 use crate::fleet::Fleet;
 use crate::gateway::Gateway;
 use crate::listener::Listener;
@@ -10,6 +10,8 @@ use crate::pool::{AddError, Pool};
 use crate::pull::{self, Broker};
 use crate::recent::Recent;
 use crate::tenants::Registry;
+use crate::text::{Places, PoolText};
+use maitred_core::request::Identity;
 use maitred_records::RecordSink;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -159,18 +161,25 @@ fn build(config: Config, records: RecordSink, threads: usize) -> Result<Gateway,
         setting: "tenants".to_owned(),
         message,
     })?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let places = Arc::new(Places::new(cores));
     let mut pools = Vec::with_capacity(config.pools.len());
     for (index, settings) in config.pools.iter().enumerate() {
         let seed = seed.wrapping_add(index as u64);
         let mut settings = settings.clone();
+        if settings.identity.is_some() {
+            settings.core.identity = Identity::Tokens;
+        }
         settings.core.tenants = tenants.terms(&settings.core.bands);
-        let pool =
+        let text = load_text(&settings, &places)?;
+        let mut pool =
             Pool::new(settings.clone(), &metrics, origin, threads, seed).map_err(|error| {
                 StartError::Setting {
                     setting: format!("pool {}: {}", settings.name, error.setting),
                     message: format!("must be {}", error.allowed),
                 }
             })?;
+        pool.text = text.map(Arc::new);
         pools.push(Arc::new(pool));
     }
     Ok(Gateway {
@@ -184,6 +193,36 @@ fn build(config: Config, records: RecordSink, threads: usize) -> Result<Gateway,
         origin,
         closing: AtomicBool::new(false),
     })
+}
+
+/// Reads template and tokenizer, where the pool has them.
+fn load_text(
+    settings: &PoolSettings,
+    places: &Arc<Places>,
+) -> Result<Option<PoolText>, StartError> {
+    let Some(identity) = &settings.identity else {
+        return Ok(None);
+    };
+    let text = PoolText::load(identity, places).map_err(|error| StartError::Setting {
+        setting: format!("pool {}: identity", settings.name),
+        message: error.to_string(),
+    })?;
+    let (pool, model) = (&settings.name, &text.model);
+    tracing::info!(
+        pool,
+        encoder = model.encoder(),
+        "requests are known by their tokens"
+    );
+    if let Some(reason) = model.whole_reason() {
+        tracing::warn!(pool, ?reason, "prompts are tokenised whole at every turn");
+    }
+    if model.templates().shape(false).is_none() {
+        tracing::warn!(
+            pool,
+            "there is no chat template: chats are known by their bytes"
+        );
+    }
+    Ok(Some(text))
 }
 
 fn bind(

@@ -120,6 +120,9 @@ pub struct AttemptRecord {
     pub session_source: Cow<'static, str>,
     /// `bytes` or `tokens`: how the block chain was made.
     pub identity: Cow<'static, str>,
+    /// Why it is `bytes` although the pool has a tokenizer; None where it has none, or was used.
+    #[serde(default)]
+    pub identity_fallback: Option<Cow<'static, str>>,
     /// The placement policy's name; None where nothing was decided.
     #[serde(default)]
     pub policy: Option<Cow<'static, str>>,
@@ -219,6 +222,7 @@ impl Default for AttemptRecord {
             session: None,
             session_source: Cow::Borrowed("none"),
             identity: Cow::Borrowed("bytes"),
+            identity_fallback: None,
             policy: None,
             reason: None,
             worker: None,

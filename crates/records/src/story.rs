@@ -36,6 +36,15 @@ fn tell_request(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
         (Some(_), Some(source)) => write!(text, ", known by {source}.")?,
         _ => write!(text, ", without a session key.")?,
     }
+    if let Some(reason) = &r.identity_fallback {
+        write!(
+            text,
+            " It is known by its bytes, not its tokens: {}.",
+            fallback_words(reason)
+        )?;
+    } else if r.identity == "tokens" {
+        write!(text, " It is known by its tokens.")?;
+    }
     writeln!(text)
 }
 
@@ -200,6 +209,23 @@ fn reason_words(reason: &str) -> &str {
         "escape" => "the home or warmest worker was too loaded",
         "home_unavailable" => "the home or warmest worker could not take it",
         "retry" => "another attempt had failed",
+        other => other,
+    }
+}
+
+fn fallback_words(reason: &str) -> &str {
+    match reason {
+        "raised" => "the chat template refused it",
+        "template" => "the chat template failed",
+        "fuel" => "the chat template took too long",
+        "media" => "it has parts that are no text",
+        "own_template" => "it brings a chat template of its own",
+        "no_template" => "there is no chat template for it",
+        "endpoint" => "requests of its kind are not rendered",
+        "field" => "one of its fields cannot be rendered",
+        "too_large" => "its text is too large",
+        "tokenizer" => "the tokenizer failed",
+        "busy" => "too many others were being tokenised",
         other => other,
     }
 }

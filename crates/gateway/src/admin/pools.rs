@@ -145,6 +145,7 @@ pub fn rows(gateway: &Gateway) -> Vec<PoolRow> {
                     .collect(),
                 index_bytes,
                 observed_bytes,
+                text: pool.text.as_ref().map(|text| text.model.counts()),
                 workers,
             }
         })

@@ -1,9 +1,10 @@
 //! The configuration: one YAML file, or flags for the simple case.
 //!
 //! [`check`] turns text into a [`Config`] or into [`Problem`]s that point at line and field.
-//! It is a pure function: nothing is read, resolved or connected to.
+//! Nothing is read, resolved or connected to; only whether the files that it names are there is looked at.
 
 mod flags;
+mod identity;
 mod isolation;
 mod kv_events;
 mod line;
@@ -19,6 +20,7 @@ mod tree;
 mod values;
 
 pub use flags::Flags;
+pub use identity::IdentitySettings;
 pub use isolation::{Isolation, IsolationSettings};
 pub use kv_events::{KvEventsMode, KvEventsPlace, KvEventsSettings};
 pub(crate) use options::{Choice, from_json};

@@ -1,5 +1,6 @@
 //! The `pools` of a configuration file.
 
+use super::identity;
 use super::isolation;
 use super::kv_events;
 use super::line;
@@ -91,6 +92,9 @@ fn read_pool(
         read_workers(&field, &mut pool, taken, problems);
     }
     isolation::check(&section, &pool, taken.salts, problems);
+    if let Some(field) = section.take("identity") {
+        pool.identity = identity::read(&field, problems);
+    }
     // The ranges above are the core's own; this is the net beneath them.
     if let Err(error) = pool.core.validate() {
         let message = format!("must be {}", error.allowed);
@@ -254,7 +258,12 @@ fn read_data_path(section: &mut Section<'_>, pool: &mut PoolSettings, problems: 
     );
     isolation::read(section, pool, problems);
     section.set(problems, "api_key", &mut pool.api_key, read_api_key);
-    section.set_count(problems, "token_block", &mut pool.token_block, 1..=4_096);
+    section.set_count(
+        problems,
+        "token_block",
+        &mut pool.core.token_block,
+        1..=4_096,
+    );
 }
 
 fn read_workers(

@@ -1,6 +1,7 @@
 //! What can be set, with the gateway's defaults (a pool's scheduling defaults stand in
 //! [`maitred_core::scheduler::PoolConfig`]).
 
+use super::identity::IdentitySettings;
 use super::isolation::IsolationSettings;
 use super::kv_events::KvEventsSettings;
 use super::pull::PullSettings;
@@ -185,8 +186,8 @@ pub struct PoolSettings {
     pub isolation: IsolationSettings,
     /// Revision of the weights that the workers serve: a part of every scope.
     pub revision: Option<String>,
-    /// Tokens of one block of a token prompt.
-    pub token_block: usize,
+    /// How its requests become tokens; None: chains are over bytes.
+    pub identity: Option<IdentitySettings>,
     /// Engine of workers that do not say.
     pub engine: EngineChoice,
     /// Limits of workers that do not say.
@@ -211,7 +212,7 @@ impl PoolSettings {
             api_key: None,
             isolation: IsolationSettings::default(),
             revision: None,
-            token_block: 16,
+            identity: None,
             engine: EngineChoice::Auto,
             seats: Seats::default(),
         }

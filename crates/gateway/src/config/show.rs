@@ -1,5 +1,6 @@
 //! The effective configuration as JSON, without its secrets.
 
+use super::identity::IdentitySettings;
 use super::kv_events::KvEventsSettings;
 use super::line;
 use super::pull::PullSettings;
@@ -78,7 +79,8 @@ fn show_pool(pool: &PoolSettings) -> Value {
         "sessions_max": core.sessions_max,
         "index_bytes_max": core.index_bytes_max,
         "block_bytes": core.block_bytes,
-        "token_block": pool.token_block,
+        "token_block": core.token_block,
+        "identity": pool.identity.as_ref().map(IdentitySettings::show),
         "stale_after": seconds(core.stale_after),
         "kv_tokens_assumed": core.kv_tokens,
         "output_tokens": core.output_tokens,

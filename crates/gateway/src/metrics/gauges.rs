@@ -5,6 +5,7 @@ use crate::kv::KvCounts;
 use maitred_core::pool::Availability;
 use maitred_core::scheduler::WorkerView;
 use maitred_records::{Name, SinkCounts};
+use maitred_text::model::TextCounts;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -50,6 +51,10 @@ pub(super) struct Gauges {
     engine_waiting: Count<2>,
     engine_kv_usage: Share,
     records: Count<1>,
+    memo_bytes: Count<1>,
+    memo_texts: Count<2>,
+    memo_text_bytes: Count<2>,
+    tokenizer_mismatches: Count<1>,
 }
 
 impl Gauges {
@@ -89,6 +94,22 @@ impl Gauges {
             engine_running: count(r, "engine_running", "Running, by the engine's own word"),
             engine_waiting: count(r, "engine_waiting", "Waiting, by the engine's own word"),
             engine_kv_usage: engine_kv_usage.clone(),
+            memo_bytes: count(r, "memo_bytes", "Memory of tokenised texts"),
+            memo_texts: count(
+                r,
+                "memo_texts",
+                "Texts looked for among the tokenised since start: hit, miss",
+            ),
+            memo_text_bytes: count(
+                r,
+                "memo_text_bytes",
+                "Bytes of texts looked for among the tokenised since start: hit, miss",
+            ),
+            tokenizer_mismatches: count(
+                r,
+                "tokenizer_mismatches",
+                "Texts on which the fast tokenizer was wrong: it is not used any more",
+            ),
             records: count(
                 r,
                 "attempt_records",
@@ -118,9 +139,28 @@ impl Gauges {
             let labels = [("pool", Arc::clone(&name))];
             set(&self.line_len, &labels, pool.line_len as u64);
             set(&self.index_bytes, &labels, pool.index_bytes as u64);
+            if let Some(text) = &pool.text {
+                self.fill_text(&labels, text);
+            }
             for worker in &pool.workers {
                 self.fill_worker(&name, worker);
             }
+        }
+    }
+
+    fn fill_text(&self, pool: &Labels<1>, text: &TextCounts) {
+        let memo = &text.tokenizer.memo;
+        set(&self.memo_bytes, pool, memo.bytes);
+        let mismatches = text.tokenizer.mismatches;
+        set(&self.tokenizer_mismatches, pool, mismatches);
+        for (result, texts, bytes) in [
+            ("hit", memo.hits, memo.hit_bytes),
+            ("miss", memo.misses, memo.missed_bytes),
+        ] {
+            let [pool] = pool.clone();
+            let labels = [pool, ("result", Arc::from(result))];
+            set(&self.memo_texts, &labels, texts);
+            set(&self.memo_text_bytes, &labels, bytes);
         }
     }
 
@@ -163,7 +203,13 @@ impl Gauges {
     }
 
     fn clear(&self) {
-        for family in [&self.line_len, &self.index_bytes, &self.records] {
+        for family in [
+            &self.line_len,
+            &self.index_bytes,
+            &self.records,
+            &self.memo_bytes,
+            &self.tokenizer_mismatches,
+        ] {
             family.clear();
         }
         for family in [
@@ -174,6 +220,8 @@ impl Gauges {
             &self.sessions,
             &self.epoch,
             &self.stale,
+            &self.memo_texts,
+            &self.memo_text_bytes,
             &self.engine_running,
             &self.engine_waiting,
         ] {

@@ -19,6 +19,7 @@ use gauges::Gauges;
 use lines::LineGauges;
 use maitred_core::line::LineView;
 use maitred_records::{Name, SinkCounts};
+use maitred_text::model::TextCounts;
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -46,6 +47,35 @@ impl MetricConstructor<Histogram> for TimeHistogram {
     }
 }
 
+/// Upper bounds of the time to render and tokenise, seconds.
+const TOKENISE_BUCKETS: [f64; 12] = [
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5,
+];
+
+/// Upper bounds of the error of predicted cached tokens. Within a block of 16: above -17, up to 16.
+const ERROR_BUCKETS: [f64; 14] = [
+    -16_385.0, -4_097.0, -1_025.0, -257.0, -65.0, -17.0, -1.0, 0.0, 16.0, 64.0, 256.0, 1_024.0,
+    4_096.0, 16_384.0,
+];
+
+#[derive(Clone)]
+pub(crate) struct TokeniseHistogram;
+
+impl MetricConstructor<Histogram> for TokeniseHistogram {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(TOKENISE_BUCKETS)
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct ErrorHistogram;
+
+impl MetricConstructor<Histogram> for ErrorHistogram {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(ERROR_BUCKETS)
+    }
+}
+
 pub(crate) type Times = Family<Labels<2>, Histogram, TimeHistogram>;
 
 /// The families that pools and workers take their handles from.
@@ -60,6 +90,10 @@ pub(crate) struct Families {
     pub(crate) cached_tokens: Family<Labels<1>, Counter>,
     pub(crate) cached_unknown: Family<Labels<1>, Counter>,
     pub(crate) predicted_cached_tokens: Family<Labels<1>, Counter>,
+    pub(crate) identities: Family<Labels<3>, Counter>,
+    pub(crate) tokenise: Family<Labels<1>, Histogram, TokeniseHistogram>,
+    pub(crate) cached_error: Family<Labels<2>, Histogram, ErrorHistogram>,
+    pub(crate) cached_error_unknown: Family<Labels<2>, Counter>,
     pub(crate) decisions: Family<Labels<3>, Counter>,
     pub(crate) stale_decisions: Family<Labels<1>, Counter>,
     pub(crate) retries: Family<Labels<2>, Counter>,
@@ -101,6 +135,28 @@ impl Families {
                 r,
                 "predicted_cached_tokens",
                 "Prompt tokens that were believed to be cached where they were sent",
+            ),
+            identities: family(
+                r,
+                "identity_requests",
+                "Requests by what they are known by, and how that came about",
+            ),
+            tokenise: {
+                let family = Family::new_with_constructor(TokeniseHistogram);
+                let help = "Rendering and tokenising of requests known by their tokens";
+                r.register_with_unit("tokenise", help, Unit::Seconds, family.clone());
+                family
+            },
+            cached_error: {
+                let family = Family::new_with_constructor(ErrorHistogram);
+                let help = "Cached tokens predicted less those reported, by what was gone by";
+                r.register("cached_tokens_error", help, family.clone());
+                family
+            },
+            cached_error_unknown: family(
+                r,
+                "cached_tokens_error_unknown",
+                "Predictions that the engine did not answer, by what was gone by",
             ),
             decisions: family(r, "decisions", "Placement decisions by policy and reason"),
             stale_decisions: family(
@@ -240,6 +296,8 @@ pub struct PoolRow {
     pub index_bytes: usize,
     /// Bytes of observed residency.
     pub observed_bytes: usize,
+    /// What its tokenizer did, where it has one.
+    pub text: Option<TextCounts>,
     /// Its workers.
     pub workers: Vec<WorkerRow>,
 }

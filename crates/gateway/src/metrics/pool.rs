@@ -1,8 +1,8 @@
 //! Handles for the hot path: each series is resolved once and then only counted up.
 
 use super::{Families, Labels, Times};
-use maitred_core::decision::{Decision, Reason};
-use maitred_core::request::{Failure, KeySource, Usage};
+use maitred_core::decision::{Decision, PredictionSource, Reason};
+use maitred_core::request::{Failure, Identity, KeySource, Usage};
 use maitred_records::{Name, Outcome};
 use maitred_wire::Endpoint;
 use parking_lot::{Mutex, RwLock};
@@ -110,12 +110,16 @@ pub struct PoolMetrics {
     cached_tokens: Counter,
     cached_unknown: Counter,
     predicted_cached_tokens: Counter,
+    tokenise: Histogram,
+    cached_error: [Histogram; PredictionSource::ALL.len()],
+    cached_error_unknown: [Counter; PredictionSource::ALL.len()],
     stale_decisions: Counter,
     cancels: [Counter; 4],
     retries: [Counter; FAILURES.len()],
     sources: [Counter; SOURCES.len()],
     /// One entry per policy that was ever in force; first the present one, usually the only one.
     decisions: RwLock<Vec<(&'static str, ReasonCounters)>>,
+    identities: RwLock<Vec<(Identity, &'static str, Counter)>>,
     models: RwLock<HashMap<Name, Arc<ModelMetrics>>>,
     workers: Living,
     other: Arc<ModelMetrics>,
@@ -137,6 +141,15 @@ impl PoolMetrics {
             cached_tokens: owned(&families.cached_tokens, &one),
             cached_unknown: owned(&families.cached_unknown, &one),
             predicted_cached_tokens: owned(&families.predicted_cached_tokens, &one),
+            tokenise: families.tokenise.get_or_create(&one).clone(),
+            cached_error: PredictionSource::ALL.map(|source| {
+                let labels = with("source", source.as_str());
+                families.cached_error.get_or_create(&labels).clone()
+            }),
+            cached_error_unknown: PredictionSource::ALL.map(|source| {
+                let labels = with("source", source.as_str());
+                owned(&families.cached_error_unknown, &labels)
+            }),
             stale_decisions: owned(&families.stale_decisions, &one),
             cancels: CancelStage::ALL
                 .map(|stage| owned(&families.cancels, &with("stage", stage.as_str()))),
@@ -145,6 +158,7 @@ impl PoolMetrics {
             sources: SOURCES
                 .map(|source| owned(&families.session_keys, &with("source", source.as_str()))),
             decisions: RwLock::new(Vec::new()),
+            identities: RwLock::new(Vec::new()),
             models: RwLock::new(HashMap::new()),
             workers: Living::default(),
             other: Arc::new(ModelMetrics::new(families, &pool, "other")),
@@ -260,6 +274,56 @@ impl PoolMetrics {
             Some(cached) => self.cached_tokens.inc_by(u64::from(cached)),
             None => self.cached_unknown.inc(),
         };
+    }
+
+    /// How near the prediction of a served attempt came to what its engine says.
+    pub fn predicted(&self, decision: &Decision, usage: &Usage) {
+        let source = decision.belief.source as usize;
+        match decision.prediction_error(usage) {
+            Some(error) => {
+                if let Some(errors) = self.cached_error.get(source) {
+                    errors.observe(error as f64);
+                }
+            }
+            None => {
+                if let Some(unknown) = self.cached_error_unknown.get(source) {
+                    unknown.inc();
+                }
+            }
+        }
+    }
+
+    /// A request came; what it is known by, and how that came about (one of a few fixed words).
+    pub fn identity(&self, identity: Identity, origin: &'static str) {
+        let kind = match identity {
+            Identity::Bytes => "bytes",
+            Identity::Tokens => "tokens",
+        };
+        let find = |all: &[(Identity, &'static str, Counter)]| {
+            all.iter()
+                .find(|(known, why, _)| *known == identity && *why == origin)
+                .map(|(_, _, counter)| counter.clone())
+        };
+        let known = find(&self.identities.read());
+        let counter = known.unwrap_or_else(|| {
+            let mut all = self.identities.write();
+            find(&all).unwrap_or_else(|| {
+                let labels = [
+                    ("pool", Arc::clone(&self.pool)),
+                    ("identity", text(kind)),
+                    ("reason", text(origin)),
+                ];
+                let counter = owned(&self.families.identities, &labels);
+                all.push((identity, origin, counter.clone()));
+                counter
+            })
+        });
+        counter.inc();
+    }
+
+    /// A request was rendered and tokenised.
+    pub fn tokenised(&self, took: Duration) {
+        self.tokenise.observe(took.as_secs_f64());
     }
 
     /// Another attempt follows this failure.

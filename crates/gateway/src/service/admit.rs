@@ -2,6 +2,7 @@
 
 use super::caller::Caller;
 use super::scope::{self, Apart};
+use super::tokens::{self, Origin, Pending};
 use crate::attempt::next_request;
 use crate::gateway::Gateway;
 use crate::headers::text_of;
@@ -28,6 +29,10 @@ pub(crate) struct Admitted {
     pub(crate) body: Bytes,
     pub(crate) stream: bool,
     pub(crate) model: Arc<ModelMetrics>,
+    /// How its identity came about.
+    pub(crate) origin: Origin,
+    /// Tokenising that is left to be done.
+    pub(crate) pending: Option<Pending>,
 }
 
 /// Reads the body as far as placement needs it.
@@ -51,6 +56,8 @@ pub(crate) fn admit(
             stream: false,
             model: pool.metrics.other_model(),
             pool: Arc::clone(pool),
+            origin: Origin::Unread,
+            pending: None,
             body,
         });
     };
@@ -60,7 +67,10 @@ pub(crate) fn admit(
     let pool = Arc::clone(pool_for(gateway, endpoint, &head)?);
     let asked = head.model.as_deref();
     let apart = scope::apart(gateway, &pool, endpoint, &caller, &head)?;
-    let identified = identify_in(gateway, &pool, parts, endpoint, &caller, &apart, &head);
+    // An alias is the model itself: its cache is shared.
+    let adapter = asked.filter(|m| !pool.is_configured(m));
+    let scope = pool.scope(adapter, &apart.salt, apart.isolation);
+    let identified = identify_in(gateway, &pool, parts, endpoint, &caller, scope, &head);
     // Where the model does not decide (unknown endpoints), a name that nobody lists keeps nobody out.
     let listed = asked
         .filter(|m| !pool.is_configured(m) && (endpoint.has_prompt() || pool.is_listed(m)))
@@ -68,6 +78,7 @@ pub(crate) fn admit(
     let mut arrival = arrival(caller, head.max_tokens, identified, listed);
     arrival.deadline = deadline(gateway, &pool);
     arrival.body_bytes = body.len() as u64;
+    let (origin, pending) = tokens::begin(&pool, endpoint, &head, scope, &mut arrival);
     let model = match asked.or(pool.models.first().map(String::as_str)) {
         Some(name) => pool.metrics.model(name),
         None => pool.metrics.other_model(),
@@ -78,6 +89,8 @@ pub(crate) fn admit(
         arrival: Box::new(arrival),
         stream,
         model,
+        origin,
+        pending,
         body: changed.unwrap_or(body),
         pool,
     })
@@ -190,13 +203,11 @@ fn identify_in(
     parts: &Parts,
     endpoint: Endpoint,
     caller: &Caller,
-    apart: &Apart<'_>,
+    scope: u64,
     head: &RequestHead<'_>,
 ) -> Identified {
     let config = &gateway.config;
     let settings = &pool.settings;
-    // An alias is the model itself: its cache is shared.
-    let adapter = head.model.as_deref().filter(|m| !pool.is_configured(m));
     let session_headers: Vec<&str> = config.session_headers.iter().map(String::as_str).collect();
     // Many names are asked for and few headers are there: comparing is less work than hashing.
     let header = |name: &str| {
@@ -208,12 +219,12 @@ fn identify_in(
         endpoint,
         head,
         &Context {
-            scope: pool.scope(adapter, &apart.salt, apart.isolation),
+            scope,
             tenant: caller.identity.number(),
             client_scope: caller.client_scope(),
             pool: pool.key,
             block_bytes: settings.core.block_bytes as usize,
-            token_block: settings.token_block,
+            token_block: settings.core.token_block as usize,
             session_headers: &session_headers,
             scenario_header: &config.scenario_header,
             header: &header,

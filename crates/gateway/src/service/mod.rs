@@ -5,6 +5,7 @@ mod caller;
 mod exchange;
 mod local;
 mod scope;
+mod tokens;
 
 use crate::attempt::{Guest, Story, unix_ms};
 use crate::body::{self, BodyFailure};
@@ -31,6 +32,8 @@ use tokio::time::Instant;
 
 /// Bodies larger than this are parsed and hashed off the event loop.
 const INLINE_MAX: usize = 256 << 10;
+/// The same where a pool has a chat template: rendering takes longer than hashing.
+const INLINE_RENDERED_MAX: usize = 64 << 10;
 
 /// One thread of the data path.
 pub(crate) struct Shard {
@@ -133,7 +136,7 @@ async fn respond(
         client.read_on();
         return Ok(local::models(gateway, call));
     }
-    let admitted = match admitted(client, call, body).await {
+    let mut admitted = match admitted(client, call, body).await {
         Ok(admitted) => admitted,
         Err(problem) => {
             story(gateway, call.endpoint, &call.request_id, None)
@@ -141,15 +144,20 @@ async fn respond(
             return Err(problem);
         }
     };
+    tokens::finish(&mut admitted).await;
     let Admitted {
         pool,
         arrival,
         body,
         stream,
         model,
+        origin,
+        ..
     } = admitted;
+    pool.metrics.identity(arrival.identity, origin.as_str());
     let mut story = story(gateway, call.endpoint, &call.request_id, Some(model));
     story.stream = stream;
+    story.identity_fallback = origin.fallback();
     story.owner = call.caller.identity.number();
     story.attended = client.heads.as_ref().map(Attended::new);
     let guest = Guest::arrive(story, pool, arrival);
@@ -182,6 +190,7 @@ fn story(
         owner: 0,
         time_ms: unix_ms(),
         attended: None,
+        identity_fallback: None,
     }
 }
 
@@ -201,7 +210,13 @@ async fn admitted(client: &Client, call: &mut Call, body: Incoming) -> Result<Ad
     let body = read_body(client, call, body).await?;
     client.read_on();
     call.has_body = !body.is_empty();
-    if body.len() <= INLINE_MAX {
+    let rendered = gateway.pools.iter().any(|pool| pool.text.is_some());
+    let inline_max = if rendered {
+        INLINE_RENDERED_MAX
+    } else {
+        INLINE_MAX
+    };
+    if body.len() <= inline_max {
         return admit::admit(gateway, &call.parts, call.endpoint, call.caller, body);
     }
     let _turn = client.shard.heavy.acquire().await;

@@ -92,7 +92,7 @@ impl Pool {
     pub fn scope(&self, adapter: Option<&str>, salt: &str, isolation: u64) -> u64 {
         let settings = &self.settings;
         let own = settings.model.as_deref().unwrap_or_default();
-        maitred_text::scope(&Scope {
+        let scope = maitred_text::scope(&Scope {
             pool: self.key,
             model: adapter.unwrap_or(own),
             revision: settings.revision.as_deref().unwrap_or_default(),
@@ -101,7 +101,11 @@ impl Pool {
                 Isolation::Pool => "",
                 Isolation::Tenant | Isolation::Salt => salt,
             },
-        })
+        });
+        match &self.text {
+            Some(text) => maitred_text::scope::with_text(scope, text.model.digest()),
+            None => scope,
+        }
     }
 
     /// The seed of the token chains that an engine reports under this adapter and salt.

@@ -3,6 +3,7 @@
 
 mod cancel;
 mod framing;
+mod identity;
 mod relay;
 mod retry;
 mod routes;
