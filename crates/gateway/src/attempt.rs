@@ -43,6 +43,8 @@ pub(crate) struct Story {
     pub(crate) stream: bool,
     /// Why its identity is bytes although the pool has a tokenizer.
     pub(crate) identity_fallback: Option<&'static str>,
+    /// Messages that got another role.
+    pub(crate) roles_renamed: u32,
     /// Who may continue the responses: the caller's identity as a number.
     pub(crate) owner: u64,
     /// Milliseconds since 1970.
@@ -60,6 +62,7 @@ impl Story {
             route: Cow::Borrowed(self.endpoint.route()),
             stream: self.stream,
             identity_fallback: self.identity_fallback.map(Cow::Borrowed),
+            roles_renamed: self.roles_renamed,
             ..AttemptRecord::default()
         }
     }

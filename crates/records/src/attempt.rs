@@ -123,6 +123,9 @@ pub struct AttemptRecord {
     /// Why it is `bytes` although the pool has a tokenizer; None where it has none, or was used.
     #[serde(default)]
     pub identity_fallback: Option<Cow<'static, str>>,
+    /// Messages of role `developer` that went to the worker as `system`, as the pool says.
+    #[serde(default)]
+    pub roles_renamed: u32,
     /// The placement policy's name; None where nothing was decided.
     #[serde(default)]
     pub policy: Option<Cow<'static, str>>,
@@ -223,6 +226,7 @@ impl Default for AttemptRecord {
             session_source: Cow::Borrowed("none"),
             identity: Cow::Borrowed("bytes"),
             identity_fallback: None,
+            roles_renamed: 0,
             policy: None,
             reason: None,
             worker: None,

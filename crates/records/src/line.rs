@@ -24,6 +24,7 @@ pub(crate) fn write(record: &AttemptRecord, out: &mut Vec<u8>) {
     line.text(b",\"session_source\":", &r.session_source);
     line.text(b",\"identity\":", &r.identity);
     line.some_text(b",\"identity_fallback\":", r.identity_fallback.as_deref());
+    line.number(b",\"roles_renamed\":", u64::from(r.roles_renamed));
     line.some_text(b",\"policy\":", r.policy.as_deref());
     line.some_text(b",\"reason\":", r.reason.as_deref());
     line.some_text(b",\"worker\":", r.worker.as_deref());

@@ -45,6 +45,10 @@ fn tell_request(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
     } else if r.identity == "tokens" {
         write!(text, " It is known by its tokens.")?;
     }
+    if r.roles_renamed > 0 {
+        let n = r.roles_renamed;
+        write!(text, " {n} of its messages went as system, not developer.")?;
+    }
     writeln!(text)
 }
 

@@ -48,6 +48,34 @@ pub fn set_fields(head: &RequestHead<'_>, fields: &[(&str, &[u8])]) -> Vec<u8> {
     out
 }
 
+/// The body with the messages of role `from` given the role `to`, and how many these are; all other
+/// bytes, and the messages' order, stay. `to` is written as it is and must need no escapes. None:
+/// there is no such message.
+#[must_use]
+pub fn rename_role(head: &RequestHead<'_>, from: &str, to: &str) -> Option<(Vec<u8>, u32)> {
+    let mut out = Vec::new();
+    let (mut copied, mut renamed) = (0, 0);
+    let messages = head.value("messages");
+    for message in messages.iter().flat_map(|messages| messages.elements()) {
+        let before = copied;
+        for (key, value) in message.members() {
+            if key == b"role" && value.string().is_some_and(|role| role == from) {
+                out.extend_from_slice(&head.body[copied..value.span().start]);
+                out.push(b'"');
+                out.extend_from_slice(to.as_bytes());
+                out.push(b'"');
+                copied = value.span().end;
+            }
+        }
+        renamed += u32::from(copied > before);
+    }
+    if renamed == 0 {
+        return None;
+    }
+    out.extend_from_slice(&head.body[copied..]);
+    Some((out, renamed))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -69,6 +97,27 @@ mod tests {
         assert_eq!(set(r#"{"a":1,"a":[2]}"#, "a", "7"), r#"{"a":7,"a":7}"#);
         assert_eq!(set(r#"{"b":"x"} "#, "a", "7"), r#"{"b":"x","a":7} "#);
         assert_eq!(set(" { } ", "a", "7"), r#" {"a":7 } "#);
+    }
+
+    #[test]
+    fn only_roles_of_that_name_change() {
+        let rename = |body: &str| {
+            let head = parse(Endpoint::Chat, body.as_bytes(), 128).unwrap();
+            let renamed = rename_role(&head, "developer", "system");
+            renamed.map(|(body, n)| (String::from_utf8(body).unwrap(), n))
+        };
+        let body = r#"{"messages":[ {"role" : "developer","content":"developer"},{"role":"user","content":[{"role":"developer"}]},
+            {"content":null, "role":"dev\u0065loper"} ],"role":"developer"}"#;
+        let expected = r#"{"messages":[ {"role" : "system","content":"developer"},{"role":"user","content":[{"role":"developer"}]},
+            {"content":null, "role":"system"} ],"role":"developer"}"#;
+        assert_eq!(rename(body), Some((expected.to_owned(), 2)));
+        for none in [
+            "{}",
+            r#"{"messages":[{"role":"system"}, 1, null]}"#,
+            r#"{"messages":"developer"}"#,
+        ] {
+            assert_eq!(rename(none), None, "{none}");
+        }
     }
 
     #[test]

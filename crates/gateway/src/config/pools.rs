@@ -256,6 +256,12 @@ fn read_data_path(section: &mut Section<'_>, pool: &mut PoolSettings, problems: 
         &mut pool.pass_credentials,
         Field::flag,
     );
+    section.set(
+        problems,
+        "developer_as_system",
+        &mut pool.developer_as_system,
+        Field::flag,
+    );
     isolation::read(section, pool, problems);
     section.set(problems, "api_key", &mut pool.api_key, read_api_key);
     section.set_count(

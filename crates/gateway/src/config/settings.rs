@@ -180,6 +180,8 @@ pub struct PoolSettings {
     pub idle: IdleSettings,
     /// Whether client credentials go to the workers (default: they are removed).
     pub pass_credentials: bool,
+    /// Chat messages of role `developer` go to the workers as `system`.
+    pub developer_as_system: bool,
     /// The credential to send to workers that have none of their own.
     pub api_key: Option<Secret>,
     /// Whose caches are apart.
@@ -209,6 +211,7 @@ impl PoolSettings {
             scrape: ScrapeSettings::default(),
             idle: IdleSettings::default(),
             pass_credentials: false,
+            developer_as_system: false,
             api_key: None,
             isolation: IsolationSettings::default(),
             revision: None,

@@ -106,6 +106,7 @@ fn show_pool(pool: &PoolSettings) -> Value {
             "max": pool.idle.connections_max,
         },
         "pass_credentials": pool.pass_credentials,
+        "developer_as_system": pool.developer_as_system,
         "isolation": pool.isolation.mode.as_str(),
         "inject_cache_salt": pool.isolation.inject_cache_salt,
         "revision": pool.revision,

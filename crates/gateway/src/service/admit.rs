@@ -31,6 +31,8 @@ pub(crate) struct Admitted {
     pub(crate) model: Arc<ModelMetrics>,
     /// How its identity came about.
     pub(crate) origin: Origin,
+    /// Messages that got another role.
+    pub(crate) roles_renamed: u32,
     /// Tokenising that is left to be done.
     pub(crate) pending: Option<Pending>,
 }
@@ -43,6 +45,7 @@ pub(crate) fn admit(
     caller: Caller,
     body: Bytes,
 ) -> Result<Admitted, Problem> {
+    let renamed;
     // The head borrows from one handle of the body while the other goes on.
     let read = body.clone();
     let head = read_head(gateway, endpoint, &read)?;
@@ -57,6 +60,7 @@ pub(crate) fn admit(
             model: pool.metrics.other_model(),
             pool: Arc::clone(pool),
             origin: Origin::Unread,
+            roles_renamed: 0,
             pending: None,
             body,
         });
@@ -65,6 +69,16 @@ pub(crate) fn admit(
         refuse_unsupported(&head, endpoint)?;
     }
     let pool = Arc::clone(pool_for(gateway, endpoint, &head)?);
+    let roles_renamed;
+    (renamed, roles_renamed) = as_system(&pool, endpoint, &head).unzip();
+    // What the worker reads is what is identified.
+    let (head, body) = match &renamed {
+        Some(renamed) => match read_head(gateway, endpoint, renamed)? {
+            Some(head) => (head, renamed.clone()),
+            None => (head, body),
+        },
+        None => (head, body),
+    };
     let asked = head.model.as_deref();
     let apart = scope::apart(gateway, &pool, endpoint, &caller, &head)?;
     // An alias is the model itself: its cache is shared.
@@ -90,6 +104,7 @@ pub(crate) fn admit(
         stream,
         model,
         origin,
+        roles_renamed: roles_renamed.unwrap_or_default(),
         pending,
         body: changed.unwrap_or(body),
         pool,
@@ -281,6 +296,15 @@ fn changed(pool: &Pool, apart: &Apart<'_>, head: &RequestHead<'_>) -> Option<Byt
     ];
     let fields: Vec<_> = fields.into_iter().flatten().collect();
     (!fields.is_empty()).then(|| Bytes::from(splice::set_fields(head, &fields)))
+}
+
+/// The body with the role `developer` as `system`, for workers whose chat template does not know it.
+fn as_system(pool: &Pool, endpoint: Endpoint, head: &RequestHead<'_>) -> Option<(Bytes, u32)> {
+    if !pool.settings.developer_as_system || endpoint != Endpoint::Chat {
+        return None;
+    }
+    let (body, renamed) = splice::rename_role(head, "developer", "system")?;
+    Some((Bytes::from(body), renamed))
 }
 
 fn renamed<'p>(pool: &'p Pool, head: &RequestHead<'_>) -> Option<&'p str> {

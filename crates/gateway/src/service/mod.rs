@@ -152,12 +152,14 @@ async fn respond(
         stream,
         model,
         origin,
+        roles_renamed,
         ..
     } = admitted;
     pool.metrics.identity(arrival.identity, origin.as_str());
     let mut story = story(gateway, call.endpoint, &call.request_id, Some(model));
     story.stream = stream;
     story.identity_fallback = origin.fallback();
+    story.roles_renamed = roles_renamed;
     story.owner = call.caller.identity.number();
     story.attended = client.heads.as_ref().map(Attended::new);
     let guest = Guest::arrive(story, pool, arrival);
@@ -191,6 +193,7 @@ fn story(
         time_ms: unix_ms(),
         attended: None,
         identity_fallback: None,
+        roles_renamed: 0,
     }
 }
 

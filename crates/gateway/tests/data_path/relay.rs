@@ -42,6 +42,33 @@ async fn bytes_query_and_headers_arrive_as_they_were_sent() {
 }
 
 #[tokio::test]
+async fn developers_speak_as_the_system_only_where_the_pool_says_so() {
+    let sent = r#"{"model":"m", "messages":[{"role":"user","content":"a"}, {"role":"developer", "content":"developer"}],"x":[1]}"#;
+    let renamed = r#"{"model":"m", "messages":[{"role":"user","content":"a"}, {"role":"system", "content":"developer"}],"x":[1]}"#;
+    for (enabled, expected) in [(false, sent), (true, renamed)] {
+        let worker = Worker::start(Script::ok()).await;
+        let running = room(&[&worker], |config| {
+            config.pools[0].developer_as_system = enabled;
+        })
+        .await;
+        let id = "d1";
+        let headers = [("content-type", "application/json"), ("x-request-id", id)];
+        let mut client = client(&running).await;
+        let response = client
+            .exchange(&request("POST", PATH, &headers, sent))
+            .await;
+        assert_eq!(response.status(), 200);
+        let got = worker.last();
+        assert_eq!(String::from_utf8_lossy(&got.body), expected);
+        let length = expected.len().to_string();
+        assert_eq!(got.header("content-length"), Some(length.as_str()));
+        let record = attempts(&running, id, 1).await.remove(0);
+        assert_eq!(record.roles_renamed, u32::from(enabled));
+        at_rest(&running).await;
+    }
+}
+
+#[tokio::test]
 async fn every_prompt_shape_is_forwarded() {
     let worker = Worker::start(Script::ok()).await;
     let running = room(&[&worker], |_| {}).await;

@@ -38,6 +38,12 @@ impl<'h, 'a> Value<'h, 'a> {
         self.body.get(self.start..self.end).unwrap_or_default()
     }
 
+    /// Where it stands in the document.
+    #[must_use]
+    pub fn span(&self) -> std::ops::Range<usize> {
+        self.start..self.end
+    }
+
     fn first(&self) -> Option<u8> {
         self.raw().first().copied()
     }
