@@ -139,3 +139,36 @@ async fn unrelated_prompts_one_at_a_time_spread() {
         );
     }
 }
+
+/// One conversation more than slots on each engine, and all ran cold: which slot to take went by
+/// likeness, and nobody counted the conversations that lived in them.
+#[tokio::test]
+async fn conversations_share_the_slots_and_the_ninth_goes_where_one_is_idle_longest() {
+    let workers = [
+        Worker::start(Script::ok()).await,
+        Worker::start(Script::ok()).await,
+    ];
+    let lines = ["engine: llamacpp", "slots: 4"];
+    let served = serve(&[&workers[0], &workers[1]], &lines).await;
+    let ask = async |name: usize| {
+        let answer = served
+            .post(
+                "/v1/chat/completions",
+                chat(&format!("conversation {name}")),
+            )
+            .await;
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        answer.head.header("x-maitred-worker").unwrap().to_owned()
+    };
+    let mut homes = Vec::new();
+    for name in 0..8 {
+        homes.push(ask(name).await);
+    }
+    // A while later the first is the one that rested longest.
+    for name in 0..8 {
+        assert_eq!(ask(name).await, homes[name], "conversation {name} stays");
+    }
+    let first = homes.iter().filter(|home| **home == homes[0]).count();
+    assert_eq!(first, 4, "four on each: {homes:?}");
+    assert_eq!(ask(8).await, homes[0]);
+}
