@@ -165,8 +165,8 @@ async fn conversations_share_the_slots_and_the_ninth_goes_where_one_is_idle_long
         homes.push(ask(name).await);
     }
     // A while later the first is the one that rested longest.
-    for name in 0..8 {
-        assert_eq!(ask(name).await, homes[name], "conversation {name} stays");
+    for (name, home) in homes.iter().enumerate() {
+        assert_eq!(&ask(name).await, home, "conversation {name} stays");
     }
     let first = homes.iter().filter(|home| **home == homes[0]).count();
     assert_eq!(first, 4, "four on each: {homes:?}");
