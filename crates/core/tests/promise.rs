@@ -52,7 +52,8 @@ proptest! {
         play(&steps, share, false);
     }
 
-    /// Not true yet: with holds about one in a thousand arbitrary days breaks the bound.
+    /// Not true yet: with holds some hundreds of arbitrary days are enough to find one that breaks
+    /// the bound.
     #[test]
     #[ignore = "holds can break the bound"]
     fn no_line_gets_more_than_its_share_and_one_request_with_holds(

@@ -22,7 +22,8 @@
 //! `new_share_floor`; back at four fifths of it.
 //!
 //! A head that holds for its worker lets others pass only as long as the bound would still hold for
-//! it if it went next, and at most `max_passes` of its own line.
+//! it if it went next, and at most `max_passes` of its own line. Not proven, and not always true: days
+//! are known on which holds break the bound (the ignored test in `tests/promise.rs`).
 //!
 //! Within a line: tenants by weighted charge (`groups.rs`), within a tenant flows by finish tags
 //! (`flows.rs`); first turns that waited longer than `start_within` go first within their tenant.
@@ -400,7 +401,7 @@ impl Order for Promise {
         self.first(ticket.line as usize, ticket.place, ticket.charge())
     }
 
-    fn ahead(&self, line: LineKind, charge: f64, drain: &Drain) -> f64 {
+    fn ahead(&self, line: LineKind, charge: f64, _drain: &Drain) -> f64 {
         let line = line as usize;
         let own = self.lanes[line].charge;
         let most = self.others_before(line, own + charge, self.y());
@@ -409,7 +410,6 @@ impl Order for Promise {
             return own;
         }
         // While it waits, others come back; how many is not known, so that the bound stands.
-        let _ = drain;
         own + if line == NEW { most } else { most.min(waiting) }
     }
 
