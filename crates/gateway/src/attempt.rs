@@ -156,6 +156,7 @@ impl Guest {
     pub(crate) async fn seat(&mut self) -> Result<Arc<Upstream>, (Refusal, Option<RetryAfter>)> {
         loop {
             self.stage = CancelStage::Queued;
+            self.ticket.waits(true);
             match self.ticket.verdict().await {
                 Verdict::Dispatched(decision) => {
                     if let Some((record, failure)) = self.pending.take() {
@@ -166,6 +167,7 @@ impl Guest {
                     let upstream = self.pool.upstream(decision.worker);
                     self.decision = Some(decision);
                     self.stage = CancelStage::Connecting;
+                    self.ticket.waits(false);
                     match upstream {
                         Some(upstream) => {
                             self.upstream = Some(Arc::clone(&upstream));
@@ -184,6 +186,11 @@ impl Guest {
                 }
             }
         }
+    }
+
+    /// Where its verdicts come from.
+    pub(crate) fn ticket(&self) -> Arc<Ticket> {
+        Arc::clone(&self.ticket)
     }
 
     /// Which attempt it is, from 1; 0 before the first.

@@ -13,6 +13,7 @@ use rustc_hash::FxBuildHasher;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -35,6 +36,7 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub struct Ticket {
     inner: Mutex<TicketState>,
+    in_line: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +60,16 @@ impl Ticket {
             }
         })
         .await
+    }
+
+    /// Whether its request waits for a seat, as the request itself last said.
+    pub(crate) fn in_line(&self) -> bool {
+        self.in_line.load(Ordering::Relaxed)
+    }
+
+    /// Its request begins to wait for a seat, or has one.
+    pub(crate) fn waits(&self, waits: bool) {
+        self.in_line.store(waits, Ordering::Relaxed);
     }
 
     /// Ready once the attempt of this number is to be aborted.

@@ -1,8 +1,13 @@
 //! The way back: a worker's answer goes to the client piece by piece, untouched, only as fast as the
 //! client takes it; an observer beside it reads first token, usage and errors.
 
+mod deadlines;
+mod waiting;
+
+pub(crate) use deadlines::{Cut, Deadlines, within};
+pub(crate) use waiting::{Answer, Waiting};
+
 use crate::attempt::Guest;
-use crate::config::Timeouts;
 use crate::pull::Pulled;
 use crate::reply::code_of;
 use crate::upstream::{BodyBroken, Conn, Framing, Upstream};
@@ -12,78 +17,13 @@ use maitred_core::request::{Failure, Usage};
 use maitred_wire::answer::{self, AnswerFacts};
 use maitred_wire::{StreamObserver, WireUsage, error};
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 /// Bytes of a document that are kept to be read at its end.
 const DOCUMENT_MAX: usize = 1 << 20;
-
-/// The deadlines of one request: to the first data, between data, and in all. One timer serves
-/// them all, and is moved only when it fires too early.
-pub(crate) struct Deadlines {
-    sleep: Pin<Box<Sleep>>,
-    armed: Instant,
-    due: Instant,
-    phase: Failure,
-    idle: Duration,
-    total: Option<Instant>,
-}
-
-impl Deadlines {
-    /// The clock runs from the request's arrival.
-    pub(crate) fn new(timeouts: &Timeouts, arrived: Instant) -> Self {
-        let total = (!timeouts.total.is_zero()).then(|| arrived + timeouts.total);
-        let due = Instant::now() + timeouts.first_byte;
-        let armed = total.map_or(due, |t| t.min(due));
-        Self {
-            sleep: Box::pin(tokio::time::sleep_until(armed)),
-            armed,
-            due,
-            phase: Failure::FirstByteTimeout,
-            idle: timeouts.idle,
-            total,
-        }
-    }
-
-    /// Another attempt begins to wait for its first data.
-    pub(crate) fn first_byte(&mut self, limit: Duration) {
-        self.due = Instant::now() + limit;
-        self.phase = Failure::FirstByteTimeout;
-    }
-
-    /// Data came.
-    pub(crate) fn data(&mut self, now: Instant) {
-        self.due = now + self.idle;
-        self.phase = Failure::IdleTimeout;
-    }
-
-    /// Ready with the limit that was passed.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
-        let nearest = self.total.map_or(self.due, |t| t.min(self.due));
-        if nearest < self.armed {
-            self.armed = nearest;
-            self.sleep.as_mut().reset(nearest);
-        }
-        loop {
-            if self.sleep.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            let now = Instant::now();
-            if self.total.is_some_and(|t| t <= now) {
-                return Poll::Ready(Failure::TotalTimeout);
-            }
-            if self.due <= now {
-                return Poll::Ready(self.phase);
-            }
-            self.armed = nearest;
-            self.sleep.as_mut().reset(nearest);
-        }
-    }
-}
 
 /// A worker's answer on its connection. Dropping it before its end closes the connection.
 pub(crate) struct Source {
@@ -163,35 +103,6 @@ impl Source {
         }
         Poll::Ready(piece)
     }
-}
-
-/// Waits for `work` while the attempt is neither aborted nor late.
-pub(crate) async fn within<T>(
-    guest: &mut Guest,
-    deadlines: &mut Deadlines,
-    work: impl Future<Output = T>,
-) -> Result<T, Cut> {
-    let mut work = std::pin::pin!(work);
-    poll_fn(|cx| {
-        if let Poll::Ready(done) = work.as_mut().poll(cx) {
-            return Poll::Ready(Ok(done));
-        }
-        guest.tell();
-        if guest.poll_aborted(cx).is_ready() {
-            return Poll::Ready(Err(Cut::Aborted));
-        }
-        deadlines.poll(cx).map(|failure| Err(Cut::Late(failure)))
-    })
-    .await
-}
-
-/// Why an attempt was cut off from our side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
-    /// Its worker was removed.
-    Aborted,
-    /// A limit of time.
-    Late(Failure),
 }
 
 /// Engine's counts in the scheduler's type.
@@ -351,6 +262,7 @@ impl Stream {
             );
             Bytes::from(error::event(
                 self.guest.endpoint(),
+                502,
                 code_of(failure),
                 &message,
             ))
@@ -456,6 +368,8 @@ pub(crate) struct Broken;
 pub(crate) enum RelayBody {
     Whole(Option<Bytes>),
     Stream(Box<Stream>),
+    /// The head was sent; what the answer is, is not known yet.
+    Waiting(Box<Waiting>),
 }
 
 impl RelayBody {
@@ -479,6 +393,7 @@ impl Body for RelayBody {
         match self.get_mut() {
             Self::Whole(body) => Poll::Ready(body.take().map(|b| Ok(Frame::data(b)))),
             Self::Stream(stream) => stream.poll_frame(cx),
+            Self::Waiting(waiting) => waiting.poll_frame(cx),
         }
     }
 
@@ -486,13 +401,14 @@ impl Body for RelayBody {
         match self {
             Self::Whole(body) => body.is_none(),
             Self::Stream(stream) => stream.state == State::Done,
+            Self::Waiting(waiting) => waiting.is_done(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(body) => SizeHint::with_exact(body.as_ref().map_or(0, |b| b.len() as u64)),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Waiting(_) => SizeHint::default(),
         }
     }
 }

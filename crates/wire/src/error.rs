@@ -87,16 +87,15 @@ pub fn body(
     .into_bytes()
 }
 
-/// An error as one whole event, for a stream that fails after its head was sent (so it stands for
-/// a 502).
+/// An error as one whole event, for a stream that fails after its head was sent; `status`: what the
+/// head would have said.
 #[must_use]
-pub fn event(endpoint: Endpoint, code: &str, message: &str) -> Vec<u8> {
-    const STATUS: u16 = 502;
+pub fn event(endpoint: Endpoint, status: u16, code: &str, message: &str) -> Vec<u8> {
     match endpoint {
         Endpoint::Messages | Endpoint::CountTokens => {
             format!(
                 "event: error\ndata: {}\n\n",
-                anthropic_error(STATUS, message)
+                anthropic_error(status, message)
             )
         }
         // The numbers of the events before it are the engine's; 0 is what strict readers accept.
@@ -105,7 +104,7 @@ pub fn event(endpoint: Endpoint, code: &str, message: &str) -> Vec<u8> {
             quoted(code),
             quoted(message)
         ),
-        _ => format!("data: {}\n\n", openai_error(STATUS, code, message, None)),
+        _ => format!("data: {}\n\n", openai_error(status, code, message, None)),
     }
     .into_bytes()
 }
@@ -141,7 +140,7 @@ mod tests {
             Endpoint::Messages,
         ] {
             let mut observer = crate::StreamObserver::new(endpoint);
-            observer.push(&event(endpoint, "upstream", "line one\nline two"));
+            observer.push(&event(endpoint, 502, "upstream", "line one\nline two"));
             assert!(observer.error() && observer.at_boundary(), "{endpoint:?}");
             assert_eq!(observer.data_events(), 1);
         }

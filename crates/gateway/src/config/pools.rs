@@ -250,6 +250,7 @@ fn read_data_path(section: &mut Section<'_>, pool: &mut PoolSettings, problems: 
         idle.set_count(problems, "max", &mut pool.idle.connections_max, 0..=100_000);
         idle.finish(problems);
     }
+    section.set_duration(problems, "queue_heartbeat", &mut pool.queue_heartbeat);
     section.set(
         problems,
         "pass_credentials",

@@ -178,6 +178,9 @@ pub struct PoolSettings {
     pub scrape: ScrapeSettings,
     /// Idle connections to the workers.
     pub idle: IdleSettings,
+    /// Between comments in a stream whose request waits in the line; zero: none, and the head is sent
+    /// with the answer.
+    pub queue_heartbeat: Duration,
     /// Whether client credentials go to the workers (default: they are removed).
     pub pass_credentials: bool,
     /// Chat messages of role `developer` go to the workers as `system`.
@@ -210,6 +213,7 @@ impl PoolSettings {
             probe: ProbeSettings::default(),
             scrape: ScrapeSettings::default(),
             idle: IdleSettings::default(),
+            queue_heartbeat: Duration::ZERO,
             pass_credentials: false,
             developer_as_system: false,
             api_key: None,

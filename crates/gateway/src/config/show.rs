@@ -105,6 +105,7 @@ fn show_pool(pool: &PoolSettings) -> Value {
             "timeout": seconds(pool.idle.timeout),
             "max": pool.idle.connections_max,
         },
+        "queue_heartbeat": seconds(pool.queue_heartbeat),
         "pass_credentials": pool.pass_credentials,
         "developer_as_system": pool.developer_as_system,
         "isolation": pool.isolation.mode.as_str(),

@@ -3,6 +3,7 @@
 mod admit;
 mod caller;
 mod exchange;
+mod heartbeat;
 mod local;
 mod scope;
 mod tokens;
@@ -61,6 +62,7 @@ impl Client {
 }
 
 /// What every step needs to know of a request.
+#[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) parts: Parts,
     pub(crate) endpoint: Endpoint,
@@ -162,7 +164,11 @@ async fn respond(
     story.roles_renamed = roles_renamed;
     story.owner = call.caller.identity.number();
     story.attended = client.heads.as_ref().map(Attended::new);
+    let heartbeat = pool.settings.queue_heartbeat;
     let guest = Guest::arrive(story, pool, arrival);
+    if stream && !heartbeat.is_zero() && call.parts.method == Method::POST {
+        return heartbeat::attend(&client.shard, call, guest, body, heartbeat).await;
+    }
     exchange::attend(&client.shard, call, guest, body).await
 }
 

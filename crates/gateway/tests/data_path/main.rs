@@ -3,6 +3,7 @@
 
 mod cancel;
 mod framing;
+mod heartbeat;
 mod identity;
 mod relay;
 mod retry;
