@@ -114,6 +114,15 @@ impl Process {
         self.log.lock().expect("log").clone()
     }
 
+    /// Asks it to read its tenants again (SIGHUP).
+    pub fn hang_up(&self) {
+        let pid = self.pid().to_string();
+        let sent = std::process::Command::new("kill")
+            .args(["-HUP", &pid])
+            .status();
+        assert!(sent.expect("kill runs").success());
+    }
+
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id().expect("running")

@@ -71,7 +71,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return complain(&error.to_string()),
     };
-    match runtime.block_on(serve(config)) {
+    match runtime.block_on(serve(config, &args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => complain(&message),
     }
@@ -143,20 +143,28 @@ fn is_directive(word: &str) -> bool {
     word.contains(['=', '[', ']', '{', '}']) || word.parse::<LevelFilter>().is_ok()
 }
 
-async fn serve(config: Config) -> Result<(), String> {
+async fn serve(config: Config, args: &Args) -> Result<(), String> {
     let grace = config.shutdown_grace;
     // Before anything is served: a signal must not be missed.
     let mut term = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
     let mut int = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(|e| e.to_string())?;
     let running = start(config).await.map_err(|error| error.to_string())?;
     let mut out = std::io::stdout();
     // Nobody reads it: no reason not to serve.
     let _ = out
         .write_all(greeting(&running).as_bytes())
         .and_then(|()| out.flush());
-    tokio::select! {
-        _ = term.recv() => tracing::info!("SIGTERM"),
-        _ = int.recv() => tracing::info!("SIGINT"),
+    loop {
+        tokio::select! {
+            _ = term.recv() => tracing::info!("SIGTERM"),
+            _ = int.recv() => tracing::info!("SIGINT"),
+            _ = hangup.recv() => {
+                reload(&running, args);
+                continue;
+            }
+        }
+        break;
     }
     tracing::info!(
         grace_seconds = grace.as_secs_f64(),
@@ -169,6 +177,15 @@ async fn serve(config: Config) -> Result<(), String> {
         _ = int.recv() => tracing::warn!("ended at once"),
     }
     Ok(())
+}
+
+/// Reads the configuration again and takes its tenants; what is wrong with it changes nothing.
+fn reload(running: &Running, args: &Args) {
+    let fresh = configure(args);
+    match fresh.and_then(|config| running.gateway.reload_tenants(&config)) {
+        Ok(tenants) => tracing::info!(tenants, "SIGHUP: the tenants were read again"),
+        Err(problem) => tracing::error!(problem, "SIGHUP: the tenants stay as they were"),
+    }
 }
 
 fn greeting(running: &Running) -> String {

@@ -13,6 +13,7 @@ use crate::tenants::Registry;
 use crate::text::{Places, PoolText};
 use maitred_core::request::Identity;
 use maitred_records::RecordSink;
+use parking_lot::RwLock;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -186,7 +187,7 @@ fn build(config: Config, records: RecordSink, threads: usize) -> Result<Gateway,
         config,
         pools,
         fleet: Fleet::new(Handle::current()),
-        tenants,
+        tenants: RwLock::new(Arc::new(tenants)),
         metrics,
         recent: Recent::default(),
         records,

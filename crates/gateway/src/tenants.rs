@@ -1,9 +1,10 @@
 //! The tenants at run time: who a key belongs to, and the salts that keep their caches apart.
 
-use crate::config::{Config, KeyDigest, Secret, digest_of};
+use crate::config::{Anonymous, Config, KeyDigest, Secret, digest_of};
 use hmac::{Hmac, KeyInit, Mac};
 use maitred_core::ids::TenantId;
 use maitred_core::line::{Band, TenantTerms, Tenants};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// Bytes of a salt: nobody finds another tenant's by trying.
@@ -57,6 +58,8 @@ pub struct Registry {
     /// Each with the tenant's place.
     keys: Vec<(KeyDigest, usize)>,
     salts: Option<Hmac<Sha256>>,
+    anonymous: Anonymous,
+    shown: Value,
 }
 
 impl Registry {
@@ -92,12 +95,24 @@ impl Registry {
             tenants: tenants.collect(),
             keys,
             salts: config.salt_secret.as_ref().and_then(salts),
+            anonymous: config.anonymous(),
+            shown: config.show_tenants(),
         })
     }
 
     /// Whether nobody needs a key.
     pub(crate) fn is_empty(&self) -> bool {
         self.tenants.is_empty()
+    }
+
+    /// What becomes of callers without a key.
+    pub(crate) fn anonymous(&self) -> Anonymous {
+        self.anonymous
+    }
+
+    /// The tenants as the effective configuration shows them.
+    pub(crate) fn show(&self) -> &Value {
+        &self.shown
     }
 
     /// Whose key it is. Every key is compared to its end, so that the time taken tells nothing.

@@ -11,6 +11,7 @@ mod health;
 mod herd;
 mod kv;
 mod leaks;
+mod line;
 mod load;
 mod observed;
 mod pull;

@@ -1,6 +1,6 @@
 //! Keys, claims and prompts of tenants in the real binary.
 
-use crate::chat;
+use crate::{chat, serve_file};
 use maitred_tests::{Process, Script, Step, Worker, json_answer};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -82,4 +82,60 @@ async fn no_prompt_header_or_key_in_logs_at_any_level() {
         log.contains("maitred_gateway") && !log.contains(MARK),
         "{log}"
     );
+}
+
+/// A new key, or a key to be taken back, needed a restart, and every running stream died with it.
+#[tokio::test]
+async fn tenants_change_at_sighup_without_a_restart() {
+    let gate = maitred_tests::Gate::new();
+    let mut held = vec![Step::Wait(gate.clone())];
+    held.extend(json_answer(200, "{}"));
+    let worker = Worker::start(Script::sequence(vec![held, json_answer(200, "{}")])).await;
+    let file = |tenants: &str| {
+        format!(
+            "tenants: [{tenants}]\npools: [{{ name: p, bands: [{{ name: fast }}], workers: [{{ url: '{}', assume_ready: true }}] }}]\n",
+            worker.url()
+        )
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let [old, new] = ["old", "new"].map(|key| {
+        let path = dir.path().join(key);
+        std::fs::write(&path, key).unwrap();
+        format!("key_file: '{}'", path.display())
+    });
+    let served = serve_file(&file(&format!("{{ name: acme, {old}, weight: 1 }}")), 1).await;
+    let ask = async |key: &str| {
+        let bearer = format!("Bearer {key}");
+        let headers = [("authorization", bearer.as_str())];
+        let request = maitred_tests::request("POST", CHAT, &headers, chat("hello"));
+        served.client().await.exchange(&request).await.status()
+    };
+    let reload = async |tenants: &str, told: &str| {
+        std::fs::write(served.dir.path().join("maitred.yaml"), file(tenants)).unwrap();
+        served.hang_up();
+        maitred_tests::eventually(told, || served.log().contains(told)).await;
+    };
+    let change = async {
+        gate.wait_for_waiting(1).await;
+        assert_eq!(ask("new").await, 401);
+        // What is wrong changes nothing.
+        reload("{ name: acme, weight: -1 }", "must be more than 0").await;
+        reload(
+            &format!("{{ name: acme, {new}, band: fasst }}"),
+            "no pool has a band `fasst`",
+        )
+        .await;
+        assert_eq!((ask("old").await, ask("new").await), (200, 401));
+        reload(
+            &format!("{{ name: acme, {new}, weight: 3 }}"),
+            "the tenants were read again",
+        )
+        .await;
+        assert_eq!((ask("old").await, ask("new").await), (401, 200));
+        let config = served.admin_get("/config").await.json();
+        assert_eq!(config["tenants"][0]["weight"], 3.0);
+        gate.open();
+    };
+    let (running, ()) = tokio::join!(ask("old"), change);
+    assert_eq!(running, 200, "it ran through all of it");
 }

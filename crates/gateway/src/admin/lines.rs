@@ -21,7 +21,7 @@ fn show(gateway: &Gateway, pool: &Pool) -> Value {
         json!({
             "tenant": format!("{:016x}", t.tenant.0),
             // Those that a trusted proxy named are known by their ids only.
-            "name": match gateway.tenants.name_of(t.tenant) {
+            "name": match gateway.tenants().name_of(t.tenant) {
                 None if t.tenant.0 == 0 => Some("anonymous"),
                 name => name,
             },

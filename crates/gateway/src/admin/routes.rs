@@ -102,6 +102,9 @@ fn metrics(gateway: &Gateway) -> Answer {
 /// The configuration with what was changed since the start.
 fn effective_config(gateway: &Gateway) -> Value {
     let mut shown = gateway.config.show();
+    let tenants = gateway.tenants();
+    shown["tenants"] = tenants.show().clone();
+    shown["anonymous"] = json!(tenants.anonymous().as_str());
     for (index, pool) in gateway.pools.iter().enumerate() {
         let (policy, fairness) = pool.driver.read(|s| {
             let config = s.config();

@@ -40,7 +40,7 @@ impl Config {
             },
             "tolerate_half_close": self.tolerate_half_close,
             "trusted_proxies": texts(&self.trusted_proxies),
-            "tenants": self.tenants.iter().map(TenantSettings::show).collect::<Vec<_>>(),
+            "tenants": self.show_tenants(),
             "anonymous": self.anonymous().as_str(),
             "tenant_header": self.tenant_header,
             "salt_secret": self.salt_secret.as_ref().map(|_| REDACTED),
@@ -59,6 +59,13 @@ impl Config {
             "pull": self.pull.as_ref().map(PullSettings::show),
             "pools": self.pools.iter().map(show_pool).collect::<Vec<_>>(),
         })
+    }
+}
+
+impl Config {
+    /// The tenants as they are shown.
+    pub(crate) fn show_tenants(&self) -> Value {
+        self.tenants.iter().map(TenantSettings::show).collect()
     }
 }
 

@@ -79,10 +79,11 @@ pub(super) fn resolve(client: &Client, headers: &HeaderMap) -> Result<Caller, Pr
             .ok_or_else(|| refused("invalid-tenant", "the tenant header names no tenant"));
     }
     let credential = credential(headers);
-    let needs_key = config.anonymous() == Anonymous::Refuse;
+    let tenants = gateway.tenants();
+    let needs_key = tenants.anonymous() == Anonymous::Refuse;
     match credential {
-        Some(key) if needs_key || !gateway.tenants.is_empty() => {
-            let tenant = gateway.tenants.by_key(key);
+        Some(key) if needs_key || !tenants.is_empty() => {
+            let tenant = tenants.by_key(key);
             tenant
                 .map(|tenant| Caller::named(&tenant.name))
                 .ok_or_else(|| refused("invalid-key", "the API key is not known here"))

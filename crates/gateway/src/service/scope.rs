@@ -41,7 +41,7 @@ pub(super) fn apart<'a>(
     let sent = sent_salt(head, inject)?.unwrap_or_default();
     let tenants = settings.mode == Isolation::Tenant;
     if inject {
-        let salt = gateway.tenants.salt(caller.identity, &sent);
+        let salt = gateway.tenants().salt(caller.identity, &sent);
         // The configuration is refused without a secret.
         let salt = salt.ok_or_else(|| {
             Problem::new(
