@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 pub(crate) mod fleet;
 pub(crate) mod health;
+pub(crate) mod learnt;
 pub(crate) mod ledger;
 pub(crate) mod ratio;
 pub(crate) mod worker;
@@ -13,7 +14,8 @@ pub(crate) mod worker;
 /// What a worker can take. `None` on an axis: no bound on our side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seats {
-    /// Requests at once.
+    /// Requests at once. None: as many as the engine was seen to run without letting more than one
+    /// wait, where it tells ([`crate::scheduler::PoolConfig::learn_slots`]).
     pub slots: Option<u32>,
     /// Uncached prompt tokens dispatched and not yet answered. One request larger than this may
     /// still go to a worker on which no prefill is open.

@@ -1,6 +1,7 @@
 //! One worker as the scheduler knows it.
 
 use super::health::Health;
+use super::learnt::Learnt;
 use super::ledger::Ledger;
 use super::{Availability, Gauges, RequestLimits, Seats, WorkerSpec};
 use crate::ids::{ModelKey, WorkerId};
@@ -26,6 +27,8 @@ pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     pub(crate) identity: u64,
     pub(crate) seats: Seats,
+    /// How many requests it runs at once, where that is learnt.
+    pub(crate) learnt: Option<Learnt>,
     pub(crate) ledger: Ledger,
     /// How many requests it waits for; None: it takes what it is sent.
     pub(crate) polls: Option<u32>,
@@ -57,6 +60,7 @@ impl Worker {
             id,
             identity: spec.identity,
             seats: spec.seats,
+            learnt: None,
             ledger: Ledger::default(),
             polls: spec.pulls.then_some(0),
             limits: spec.limits,
@@ -79,8 +83,17 @@ impl Worker {
 
     /// Whether it has a seat for a request with that many uncached tokens. A worker that pulls has
     /// one only while it waits for a request.
-    pub(crate) fn seats_for(&self, prefill_tokens: u64) -> bool {
-        self.polls != Some(0) && self.ledger.fits(&self.seats, prefill_tokens)
+    pub(crate) fn seats_for(&self, prefill_tokens: u64, now: Nanos) -> bool {
+        let seats = Seats {
+            slots: self.seats.slots.or_else(|| self.slots_learnt(now)),
+            ..self.seats
+        };
+        self.polls != Some(0) && self.ledger.fits(&seats, prefill_tokens)
+    }
+
+    /// Requests at once as it was learnt; what is set goes before it.
+    pub(crate) fn slots_learnt(&self, now: Nanos) -> Option<u32> {
+        self.learnt.as_ref()?.limit(now)
     }
 
     /// Whether its limits allow the request; `prompt_tokens` may be an estimate.

@@ -272,7 +272,7 @@ impl Scheduler {
             prefill_tokens: worker.ledger.prefill_tokens,
             resident_tokens: worker.ledger.resident_tokens,
             kv_usage: kv_usage as f32,
-            seat: !worker.health.saturated(now) && worker.seats_for(prefill_tokens),
+            seat: !worker.health.saturated(now) && worker.seats_for(prefill_tokens, now),
             matched_blocks: belief.blocks,
             matched_tokens,
             sessions: self.homes.sessions(worker.id.slot),
@@ -331,7 +331,7 @@ impl Scheduler {
 pub(super) fn has_room(worker: &Worker, now: Nanos) -> bool {
     (worker.health.takes_work(now) || worker.health.last_resort(now))
         && !worker.health.saturated(now)
-        && worker.seats_for(0)
+        && worker.seats_for(0, now)
 }
 
 pub(super) fn could_take(worker: &Worker, request: &Request) -> bool {

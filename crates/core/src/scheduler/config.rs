@@ -78,6 +78,9 @@ pub struct PoolConfig {
     /// Answers in a row that found nothing of what was predicted, after which the worker's cache
     /// is taken to be off until an answer finds something; at least 1.
     pub not_caching_after: u32,
+    /// Whether a worker without set slots gets only as many requests as its engine was seen to run,
+    /// so that the others wait in our line and not in the engine's.
+    pub learn_slots: bool,
     /// The worker's own word is stale when older.
     pub stale_after: Duration,
     /// KV tokens assumed where neither configuration nor the engine tells.
@@ -114,6 +117,7 @@ impl Default for PoolConfig {
             observed_bytes_max: OBSERVED_BYTES_MAX,
             predicted_life: Duration::from_secs(3),
             not_caching_after: 8,
+            learn_slots: true,
             stale_after: Duration::from_secs(5),
             kv_tokens: 262_144,
             output_tokens: 256,

@@ -3,6 +3,7 @@
 use super::Scheduler;
 use crate::ids::{AttemptId, WorkerId};
 use crate::input::Effect;
+use crate::pool::learnt::Learnt;
 use crate::pool::{FleetChange, Gauges, Report, WorkerSpec};
 use crate::request::Identity;
 use crate::time::Nanos;
@@ -104,6 +105,10 @@ impl Scheduler {
         };
         let before = worker.kv_tokens;
         let restarted = worker.heard(gauges, now);
+        let own = worker.ledger.running;
+        if let Some(learnt) = &mut worker.learnt {
+            self.room |= learnt.heard(gauges.running, gauges.waiting, own, now);
+        }
         if worker.kv_tokens != before {
             self.fit_capacity(id);
         }
@@ -162,6 +167,11 @@ impl Scheduler {
         let cache_slots = spec.seats.cache_slots;
         if !self.fleet.add(id, spec) {
             return;
+        }
+        if self.config.learn_slots
+            && let Some(worker) = self.fleet.get_mut(id)
+        {
+            worker.learnt = Some(Learnt::new(self.config.stale_after));
         }
         self.homes.set_cache_slots(id.slot, cache_slots);
         self.index.forget(id.slot);

@@ -65,6 +65,8 @@ pub struct WorkerView {
     pub resident_tokens: u64,
     /// Its limits.
     pub seats: Seats,
+    /// Requests at once as it was learnt from the engine's own queue; None: nothing was, or it is not.
+    pub slots_learnt: Option<u32>,
     /// Requests that it waits for; None: it does not pull, it is sent what has a seat.
     pub polls: Option<u32>,
     /// Blocks it is believed to hold by our own dispatches.
@@ -241,6 +243,7 @@ impl Scheduler {
             prefill_tokens: worker.ledger.prefill_tokens,
             resident_tokens: worker.ledger.resident_tokens,
             seats: worker.seats,
+            slots_learnt: worker.slots_learnt(now),
             polls: worker.polls,
             believed_blocks: self.index.blocks(worker.id.slot),
             observed_blocks: self.observed.blocks(worker.id.slot),

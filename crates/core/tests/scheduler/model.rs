@@ -64,6 +64,8 @@ impl Model {
             sessions_max: 4,
             session_idle: Duration::from_secs(5),
             lost_response: lost[(seed >> 32) as usize % 2],
+            // The model knows of no metrics.
+            learn_slots: false,
             ..PoolConfig::default()
         };
         Self {

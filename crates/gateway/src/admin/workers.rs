@@ -45,6 +45,7 @@ fn show(gateway: &Gateway, pool: &Pool, named: &NamedView) -> Value {
         "prefill_tokens": view.prefill_tokens,
         "resident_tokens": view.resident_tokens,
         "slots": view.seats.slots,
+        "slots_learnt": view.slots_learnt,
         "prefill_tokens_max": view.seats.prefill_tokens,
         "kv_tokens": view.seats.kv_tokens,
         "believed_blocks": view.believed_blocks,

@@ -188,6 +188,7 @@ fn read_scheduling(
         65_536..=(1 << 40),
     );
     section.set_count(problems, "block_bytes", &mut core.block_bytes, 16..=4_096);
+    section.set(problems, "learn_slots", &mut core.learn_slots, Field::flag);
     section.set_period(problems, "stale_after", &mut core.stale_after);
     section.set_count(
         problems,

@@ -88,6 +88,7 @@ fn show_pool(pool: &PoolSettings) -> Value {
         "block_bytes": core.block_bytes,
         "token_block": core.token_block,
         "identity": pool.identity.as_ref().map(IdentitySettings::show),
+        "learn_slots": core.learn_slots,
         "stale_after": seconds(core.stale_after),
         "kv_tokens_assumed": core.kv_tokens,
         "output_tokens": core.output_tokens,

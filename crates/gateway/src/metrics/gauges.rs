@@ -47,6 +47,7 @@ pub(super) struct Gauges {
     epoch: Count<2>,
     stale: Count<2>,
     available: Count<3>,
+    slots_learnt: Count<2>,
     engine_running: Count<2>,
     engine_waiting: Count<2>,
     engine_kv_usage: Share,
@@ -90,6 +91,11 @@ impl Gauges {
                 r,
                 "worker_availability",
                 "1 for the state the worker is in, 0 for the others",
+            ),
+            slots_learnt: count(
+                r,
+                "worker_slots_learnt",
+                "Requests at once that the engine was seen to run, where it let more wait",
             ),
             engine_running: count(r, "engine_running", "Running, by the engine's own word"),
             engine_waiting: count(r, "engine_waiting", "Waiting, by the engine's own word"),
@@ -187,6 +193,9 @@ impl Gauges {
                 u64::from(state == view.availability),
             );
         }
+        if let Some(slots) = view.slots_learnt {
+            set(&self.slots_learnt, &labels, u64::from(slots));
+        }
         let Some((gauges, _)) = &view.gauges else {
             return;
         };
@@ -222,6 +231,7 @@ impl Gauges {
             &self.stale,
             &self.memo_texts,
             &self.memo_text_bytes,
+            &self.slots_learnt,
             &self.engine_running,
             &self.engine_waiting,
         ] {

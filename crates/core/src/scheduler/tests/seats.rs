@@ -102,8 +102,8 @@ fn the_engines_own_count_adds_other_routers_work_while_it_is_fresh() {
     table.always(0, Duration::ZERO);
     table.seat(guest(1));
     let gauges = Gauges {
-        running: Some(3),
-        waiting: Some(2),
+        running: Some(4),
+        waiting: Some(1),
         ..Gauges::default()
     };
     table.report(0, Report::Gauges(gauges));
@@ -207,4 +207,170 @@ fn conversations_fill_the_slots_of_engines_that_keep_one_in_each() {
         assert_eq!(serve(table.at(80.0), seed * 100 + 8, 1), homes[2]);
         table.scheduler.check().unwrap();
     }
+}
+
+/// An engine that runs the first `most` of what it has, and reports once a second.
+struct Engine {
+    most: usize,
+    /// In the order of their dispatch, each with what it still needs in tenths of a second.
+    has: Vec<(u64, u32)>,
+}
+
+impl Engine {
+    /// A tenth of a second; those that ended.
+    fn run(&mut self) -> Vec<u64> {
+        for (_, left) in self.has.iter_mut().take(self.most) {
+            *left -= 1;
+        }
+        let ended = self.has.iter().filter(|(_, left)| *left == 0);
+        let ended = ended.map(|(id, _)| *id).collect();
+        self.has.retain(|(_, left)| *left > 0);
+        ended
+    }
+
+    fn running(&self) -> usize {
+        self.has.len().min(self.most)
+    }
+
+    fn waiting(&self) -> usize {
+        self.has.len() - self.running()
+    }
+}
+
+/// Load of 1.5 times the engine's capacity for 10 minutes. Returns, for each second, what the engine
+/// let run and wait when it reported, and what waited in our line.
+fn overloaded(config: PoolConfig, most: impl Fn(u32) -> usize) -> Vec<(usize, usize, usize)> {
+    let mut table = Table::new(config, 1, Seats::default());
+    let mut engine = Engine {
+        most: most(0),
+        has: Vec::new(),
+    };
+    let mut reports = Vec::new();
+    let (mut next, mut owed) = (0, 0.0);
+    for tenth in 0..6_000_u32 {
+        table.at(f64::from(tenth) / 10.0);
+        let dispatches = |engine: &mut Engine, effects: Vec<Effect>| {
+            for effect in effects {
+                if let Effect::Dispatch(decision) = effect {
+                    let id = decision.attempt.request.0;
+                    // 5 to 15 s.
+                    engine.has.push((id, 50 + (id * 37 % 101) as u32));
+                }
+            }
+        };
+        for id in engine.run() {
+            let effects = table.finish(first(id));
+            dispatches(&mut engine, effects);
+        }
+        owed += 1.5 * most(tenth / 10) as f64 / 100.0;
+        while owed >= 1.0 {
+            (next, owed) = (next + 1, owed - 1.0);
+            let effects = table.arrive(guest(next));
+            dispatches(&mut engine, effects);
+        }
+        if tenth % 10 == 0 {
+            engine.most = most(tenth / 10);
+            reports.push((
+                engine.running(),
+                engine.waiting(),
+                table.scheduler.line_len(),
+            ));
+            let gauges = Gauges {
+                running: Some(engine.running() as u32),
+                waiting: Some(engine.waiting() as u32),
+                ..Gauges::default()
+            };
+            let effects = table.report(0, Report::Gauges(gauges));
+            dispatches(&mut engine, effects);
+        }
+    }
+    reports
+}
+
+/// What waits, waits in our line: in the engine at most one, from soon after the engine was first
+/// full; and it is never less than full.
+#[test]
+fn the_engines_own_queue_stays_short_where_slots_are_learnt() {
+    let patient = || PoolConfig {
+        fairness: crate::line::FairnessConfig::named("fcfs").unwrap(),
+        line_max: 10_000,
+        max_wait: Duration::from_secs(10_000),
+        ..config()
+    };
+    let reports = overloaded(patient(), |_| 16);
+    let full = reports
+        .iter()
+        .position(|(_, waiting, _)| *waiting > 1)
+        .unwrap();
+    let late = reports[full + 1..]
+        .iter()
+        .filter(|(_, waiting, _)| *waiting > 1);
+    assert!(late.count() <= 5, "until what was sent too much is gone");
+    for (second, (running, waiting, line)) in reports.iter().enumerate().skip(full + 6) {
+        assert!(*waiting <= 1, "{waiting} wait at {second} s");
+        assert_eq!(*running, 16, "at {second} s, with {line} in the line");
+        assert!(*line > 0);
+    }
+    // Without it they all wait in the engine.
+    let unlearnt = PoolConfig {
+        learn_slots: false,
+        ..patient()
+    };
+    let reports = overloaded(unlearnt, |_| 16);
+    assert!(
+        reports
+            .last()
+            .is_some_and(|(_, waiting, line)| *waiting > 300 && *line == 0)
+    );
+}
+
+/// An engine that can run less for a while (long prompts fill its memory), and then as much again.
+#[test]
+fn learnt_slots_follow_the_engine() {
+    let most = |second: u32| {
+        if (200..400).contains(&second) { 6 } else { 24 }
+    };
+    let patient = PoolConfig {
+        fairness: crate::line::FairnessConfig::named("fcfs").unwrap(),
+        line_max: 100_000,
+        max_wait: Duration::from_secs(10_000),
+        ..config()
+    };
+    let reports = overloaded(patient, most);
+    let of = |from: usize, to: usize| &reports[from..to];
+    // Half a minute after each change.
+    for (from, to, most) in [(30, 200, 24), (240, 400, 6), (430, 600, 24)] {
+        let much = of(from, to).iter().filter(|(_, waiting, _)| *waiting > 1);
+        assert!(much.count() <= 3, "from {from} s");
+        let idle = of(from, to)
+            .iter()
+            .filter(|(running, _, _)| *running < most);
+        assert!(idle.count() <= 3, "from {from} s");
+    }
+}
+
+/// Metrics that hang stop nothing: what was learnt bounds less and less.
+#[test]
+fn a_learnt_limit_without_reports_lets_more_and_more_through() {
+    let mut table = Table::new(config(), 1, Seats::default());
+    let word = |running, waiting| {
+        Report::Gauges(Gauges {
+            running: Some(running),
+            waiting: Some(waiting),
+            ..Gauges::default()
+        })
+    };
+    for id in 1..=4 {
+        table.seat(guest(id));
+    }
+    table.report(0, word(2, 2));
+    assert_eq!(table.scheduler.workers(table.now)[0].slots_learnt, Some(3));
+    assert_eq!(table.arrive(guest(5)), []);
+    assert_eq!(table.finish(first(1)), [], "three are its limit");
+    only_dispatch(table.finish(first(2)));
+    // 10 s later it may have five.
+    assert_eq!(table.arrive(guest(6)), []);
+    table.at(10.0);
+    assert_eq!(table.scheduler.workers(table.now)[0].slots_learnt, Some(5));
+    only_dispatch(table.finish(first(3)));
 }
