@@ -15,6 +15,7 @@ mod line;
 mod load;
 mod observed;
 mod pull;
+mod starvation;
 mod tenants;
 
 use maitred_tests::{Client, Process, Response, Worker};
