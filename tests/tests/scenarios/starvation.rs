@@ -152,6 +152,8 @@ impl Sums {
     }
 }
 
+// The table is what an operator would look at.
+#[allow(clippy::print_stdout)]
 async fn play(name: &str, fairness: &str, max_wait: &str) -> Sums {
     let mut workers = Vec::new();
     for _ in 0..4 {
