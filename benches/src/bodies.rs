@@ -35,13 +35,20 @@ pub(crate) struct Shape {
     pub(crate) max_tokens: usize,
     /// Whether the answer is streamed.
     pub(crate) stream: bool,
+    /// Whether all are the next turns of conversations said before: a new last message of a
+    /// sixteenth of the size in each use, and nothing else new.
+    pub(crate) next_turn: bool,
 }
 
 /// About `count` requests: half of them alone, half in conversations of [`TURNS`] turns in which
-/// each body repeats the one before and grows, from 0.81 to 1.19 of the size.
+/// each body repeats the one before and grows, from 0.81 to 1.19 of the size. Next turns are all alone.
 pub(crate) fn generate(shape: Shape, count: usize, seed: u64) -> Vec<Talk> {
     let mut words = Words { state: seed | 1 };
     let mut talks = Vec::new();
+    if shape.next_turn {
+        talks.extend((0..count).map(|_| vec![next_turn(shape, &mut words)]));
+        return talks;
+    }
     let mut made = 0;
     while made < count {
         let turns = if made % (2 * TURNS) < TURNS { TURNS } else { 1 };
@@ -75,6 +82,23 @@ fn talk(shape: Shape, turns: usize, words: &mut Words) -> Talk {
         prepared.push(request(shape, &messages));
     }
     prepared
+}
+
+fn next_turn(shape: Shape, words: &mut Words) -> Prepared {
+    let old = shape.size / 8;
+    let mut messages = String::from(r#"{"role":"system","content":""#);
+    words.fill(&mut messages, old);
+    messages.push_str(r#""}"#);
+    for role in ["user", "assistant"].iter().cycle().take(6) {
+        let _ = write!(messages, r#",{{"role":"{role}","content":""#);
+        words.fill(&mut messages, old);
+        messages.push_str(r#""}"#);
+    }
+    let nonce = "0".repeat(NONCE_LEN);
+    let _ = write!(messages, r#",{{"role":"user","content":"Case {nonce}. "#);
+    words.fill(&mut messages, shape.size / 16);
+    messages.push_str(r#""}"#);
+    request(shape, &messages)
 }
 
 fn request(shape: Shape, messages: &str) -> Prepared {
@@ -153,6 +177,7 @@ mod tests {
             size: 32 * 1024,
             max_tokens: 1,
             stream: false,
+            next_turn: false,
         };
         let mut talks = generate(shape, 64, 7);
         let sizes: Vec<usize> = talks.iter().flatten().map(|one| one.bytes.len()).collect();
@@ -174,5 +199,23 @@ mod tests {
                 .unwrap()
                 .contains("0000000000000005")
         );
+    }
+    #[test]
+    fn next_turns_differ_in_the_last_message_alone() {
+        let shape = Shape {
+            size: 32 * 1024,
+            max_tokens: 1,
+            stream: false,
+            next_turn: true,
+        };
+        let mut talks = generate(shape, 3, 7);
+        assert_eq!(talks.len(), 3);
+        let one = &mut talks[1][0];
+        assert!((31_000..36_000).contains(&one.bytes.len()));
+        let first = body(one, 1)["messages"].as_array().unwrap().clone();
+        let second = body(one, 2)["messages"].as_array().unwrap().clone();
+        let last = first.len() - 1;
+        assert_eq!(first[..last], second[..last]);
+        assert_ne!(first[last], second[last]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::bodies::{Shape, Talk, generate};
 use crate::load::{Pace, drive};
 use crate::process::{cpu_time, resident};
-use crate::targets::Target;
+use crate::targets::{MAITRED, TOKENS, Target};
 
 /// Connections of the closed loop.
 const CONNECTIONS: usize = 16;
@@ -26,15 +26,30 @@ pub(crate) struct Case {
     connections: usize,
     /// Requests per second over all connections; a closed loop where there is none.
     rate: Option<f64>,
-    /// Most CPU time per request, as a multiple of nginx's in the same round; none: no target.
+    /// Whose CPU time per request is held against whose in the same round.
+    pub(crate) versus: Versus,
+    /// Most CPU time per request, as a multiple of the other's; none: no target.
     pub(crate) ratio_most: Option<f64>,
 }
+
+/// The name of one target, measured against another's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Versus {
+    pub(crate) own: &'static str,
+    pub(crate) base: &'static str,
+}
+
+const NGINX: Versus = Versus {
+    own: MAITRED,
+    base: "nginx",
+};
 
 const fn chat(size: usize) -> Shape {
     Shape {
         size,
         max_tokens: 1,
         stream: false,
+        next_turn: false,
     }
 }
 
@@ -51,16 +66,46 @@ pub(crate) const CASES: [Case; 7] = [
             size: 1024,
             max_tokens: 64,
             stream: true,
+            next_turn: false,
         },
         count: 1_500,
         connections: STREAMS,
         rate: None,
+        versus: NGINX,
         ratio_most: Some(1.5),
     },
     saturated("1 KiB chat, closed loop", 1 << 10, 20_000, 2.2),
     saturated("32 KiB chat, closed loop", 32 << 10, 10_000, 3.0),
     saturated("256 KiB chat, closed loop", 256 << 10, 2_000, 2.5),
 ];
+
+/// Prompts known by their tokens against prompts known by their bytes, both through the gateway.
+pub(crate) const IDENTITY: [Case; 2] = [
+    in_tokens(paced("32 KiB next turn, 500/s", 32 << 10, 500.0, 2.0)),
+    in_tokens(saturated(
+        "32 KiB next turn, closed loop",
+        32 << 10,
+        10_000,
+        2.0,
+    )),
+];
+
+/// So many conversations take turns that each comes back while its texts are remembered.
+const CONVERSATIONS: usize = 64;
+
+const fn in_tokens(case: Case) -> Case {
+    Case {
+        shape: Shape {
+            next_turn: true,
+            ..case.shape
+        },
+        versus: Versus {
+            own: TOKENS,
+            base: MAITRED,
+        },
+        ..case
+    }
+}
 
 const fn saturated(name: &'static str, size: usize, count: usize, ratio_most: f64) -> Case {
     Case {
@@ -69,6 +114,7 @@ const fn saturated(name: &'static str, size: usize, count: usize, ratio_most: f6
         count,
         connections: CONNECTIONS,
         rate: None,
+        versus: NGINX,
         ratio_most: Some(ratio_most),
     }
 }
@@ -115,7 +161,11 @@ impl Source {
     ) -> Result<Samples, String> {
         let count = scaled(case.count, scale);
         // Each use of a body makes its text distinct anew, so memory can bound their number.
-        let bodies = count.min(BODIES_MAX_BYTES / case.shape.size);
+        let bodies = if case.shape.next_turn {
+            CONVERSATIONS
+        } else {
+            count.min(BODIES_MAX_BYTES / case.shape.size)
+        };
         let mut talks = generate(case.shape, bodies, 1 + case.count as u64);
         let mut samples: Samples = vec![Vec::new(); targets.len()];
         let warmth = Pace {

@@ -17,13 +17,14 @@ mod targets;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cases::{CASES, Source};
+use cases::{CASES, Case, IDENTITY, Source};
 use report::Report;
 use targets::{Serve, Target};
 
 const USAGE: &str = "\
 maitred-bench [--maitred PATH] [--policy NAME] [--rounds N] [--scale F] [--case TEXT]
               [--rival NAME=URL=PID]... [--markdown FILE] [--no-latency] [--no-memory]
+              [--model-dir DIR]
 
   --maitred PATH   the binary to measure (default: beside this one)
   --policy NAME    its placement policy (default: cache_aware)
@@ -35,6 +36,8 @@ maitred-bench [--maitred PATH] [--policy NAME] [--rounds N] [--scale F] [--case 
   --engine-port N  first of the four engine ports (default: free ones)
   --markdown FILE  also writes the tables to FILE
   --no-latency, --no-memory   leave these out
+  --model-dir DIR  also measures prompts known by this model's tokens against prompts known by
+                   their bytes (tokenizer.json and a chat template in DIR)
 ";
 
 #[derive(Debug)]
@@ -50,6 +53,7 @@ struct Options {
     markdown: Option<PathBuf>,
     latency: bool,
     memory: bool,
+    model_dir: Option<PathBuf>,
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
@@ -66,6 +70,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
         markdown: None,
         latency: true,
         memory: true,
+        model_dir: None,
     };
     while let Some(name) = arguments.next() {
         let mut value = || {
@@ -96,6 +101,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
                 options.engine_port = Some(text.parse().map_err(|_| wrong(&text))?);
             }
             "--markdown" => options.markdown = Some(value()?.into()),
+            "--model-dir" => options.model_dir = Some(value()?.into()),
             "--no-latency" => options.latency = false,
             "--no-memory" => options.memory = false,
             _ => return Err(format!("{name}: unknown\n{USAGE}")),
@@ -134,9 +140,10 @@ fn bench(options: &Options) -> Result<usize, String> {
     let serve = Serve {
         policy: &options.policy,
         threads: options.threads,
+        model_dir: None,
     };
-    let start = || targets::maitred(&options.maitred, serve, &engines, dir);
-    let (gateway, maitred) = start()?;
+    let start = |serve| targets::maitred(&options.maitred, serve, &engines, dir);
+    let (gateway, maitred, _) = start(serve)?;
     let direct = Target {
         name: "direct".to_owned(),
         addr: engines[0],
@@ -144,17 +151,33 @@ fn bench(options: &Options) -> Result<usize, String> {
     };
     let mut all = vec![direct];
     all.extend(nginx.as_ref().map(|(_, target)| target.clone()));
-    all.push(maitred);
+    all.push(maitred.clone());
     all.extend(options.rivals.iter().cloned());
 
     report.cpu_head();
-    for case in CASES
-        .iter()
-        .filter(|case| case.name.contains(&options.case))
-    {
+    let chosen = |case: &&Case| case.name.contains(&options.case);
+    for case in CASES.iter().filter(chosen) {
         eprintln!("{}: {} rounds of {}", case.name, options.rounds, case.count);
         let samples = source.cpu(case, options.scale, options.rounds, &all)?;
         report.cpu_rows(case, &all, &samples);
+    }
+    if let Some(model_dir) = &options.model_dir {
+        let serve = Serve {
+            model_dir: Some(model_dir),
+            ..serve
+        };
+        let (_gateway, tokens, admin) = start(serve)?;
+        let both = [maitred, tokens];
+        for case in IDENTITY.iter().filter(chosen) {
+            eprintln!("{}: {} rounds of {}", case.name, options.rounds, case.count);
+            let samples = source.cpu(case, options.scale, options.rounds, &both)?;
+            report.cpu_rows(case, &both, &samples);
+        }
+        // A gateway that fell back to bytes would look cheap.
+        let (in_tokens, in_bytes) = targets::identities(admin)?;
+        report.line(&format!(
+            "\nKnown by tokens: {in_tokens:.0} prompts; fell back to bytes: {in_bytes:.0}."
+        ));
     }
     if options.latency {
         eprintln!("latency at a low rate");
@@ -164,7 +187,7 @@ fn bench(options: &Options) -> Result<usize, String> {
     drop(gateway);
     if options.memory {
         eprintln!("memory");
-        let (_gateway, fresh) = start()?;
+        let (_gateway, fresh, _) = start(serve)?;
         let count = (100_000.0 * options.scale) as usize;
         let growth = source.memory(count, &fresh)?;
         report.memory(count, &growth);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::cases::{Case, Growth, Sample, Samples};
-use crate::targets::Target;
+use crate::targets::{MAITRED, Target};
 
 /// Most the gateway may add to the median of a direct connection, in milliseconds.
 const ADDED_P50_MOST_MS: f64 = 0.4;
@@ -52,13 +52,15 @@ impl Report {
 
     /// The head of the table of CPU time.
     pub(crate) fn cpu_head(&mut self) {
-        self.line("| case | through | CPU ms/request | x nginx (min..max of rounds) | target | |");
+        self.line("| case | through | CPU ms/request | x base (min..max of rounds) | target | |");
         self.line("|---|---|--:|--:|--:|---|");
     }
 
-    /// The rows of one case.
+    /// The rows of one case; ratios are to the case's base.
     pub(crate) fn cpu_rows(&mut self, case: &Case, targets: &[Target], samples: &Samples) {
-        let nginx = targets.iter().position(|target| target.name == "nginx");
+        let base = targets
+            .iter()
+            .position(|target| target.name == case.versus.base);
         for (index, target) in targets.iter().enumerate() {
             let own = &samples[index];
             let rate = median(own.iter().map(|sample| sample.rate));
@@ -74,8 +76,8 @@ impl Report {
                 ));
                 continue;
             };
-            let ratios = nginx
-                .map(|nginx| ratios(own, &samples[nginx]))
+            let ratios = base
+                .map(|base| ratios(own, &samples[base]))
                 .unwrap_or_default();
             let (mut shown, mut goal) = (String::new(), String::new());
             if !ratios.is_empty() {
@@ -83,7 +85,7 @@ impl Report {
                 let high = ratios.iter().copied().fold(0.0, f64::max);
                 let middle = median(ratios);
                 shown = format!("{middle:.2} ({low:.2}..{high:.2})");
-                if target.name == "maitred"
+                if target.name == case.versus.own
                     && let Some(most) = case.ratio_most
                 {
                     goal = format!("<= {most}");
@@ -113,7 +115,7 @@ impl Report {
                     .map(|(own, direct)| own.p50_ms - direct.p50_ms),
             );
             let (mut goal, mut note) = (String::new(), "");
-            if target.name == "maitred" {
+            if target.name == MAITRED {
                 goal = format!("<= {ADDED_P50_MOST_MS}");
                 note = self.verdict(added <= ADDED_P50_MOST_MS);
             }

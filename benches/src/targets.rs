@@ -1,6 +1,7 @@
 //! What is measured: engines, nginx, maitred, and other routers that somebody else started.
 
 use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,6 +11,10 @@ use crate::bodies::MODEL;
 
 /// How many engines stand behind every proxy.
 pub(crate) const ENGINES: u16 = 4;
+
+/// The name of the gateway, and of the one that knows prompts by their tokens.
+pub(crate) const MAITRED: &str = "maitred";
+pub(crate) const TOKENS: &str = "maitred in tokens";
 
 /// Something that answers requests and, unless it is the engine itself, has a process to measure.
 #[derive(Debug, Clone)]
@@ -126,15 +131,17 @@ pub(crate) struct Serve<'a> {
     pub(crate) policy: &'a str,
     /// Threads of the data path.
     pub(crate) threads: usize,
+    /// The directory of the model whose tokens prompts are known by; none: by bytes.
+    pub(crate) model_dir: Option<&'a Path>,
 }
 
-/// Starts the gateway with records on.
+/// Starts the gateway with records on; also says where its admin listener is.
 pub(crate) fn maitred(
     binary: &Path,
     serve: Serve<'_>,
     engines: &[SocketAddr],
     dir: &Path,
-) -> Result<(Running, Target), String> {
+) -> Result<(Running, Target, SocketAddr), String> {
     let (addr, admin) = (free_addr()?, free_addr()?);
     let log = dir.join("maitred.log");
     let records = dir.join(format!("records-{}", addr.port()));
@@ -155,17 +162,71 @@ pub(crate) fn maitred(
         ])
         .args(["--log", "warn", "--records"])
         .arg(&records);
-    for engine in engines {
-        command.args(["--worker", &format!("http://{engine}")]);
+    if let Some(model_dir) = serve.model_dir {
+        let config = dir.join("tokens.yaml");
+        let text = tokens_config(engines, model_dir)?;
+        std::fs::write(&config, text).map_err(|error| format!("{config:?}: {error}"))?;
+        command.arg("--config").arg(&config);
+    } else {
+        for engine in engines {
+            command.args(["--worker", &format!("http://{engine}")]);
+        }
     }
     let mut running = Running::start(&mut command, &log)?;
     running.wait_until_listening(&[addr, admin], &log)?;
+    let name = if serve.model_dir.is_some() {
+        TOKENS
+    } else {
+        MAITRED
+    };
     let target = Target {
-        name: "maitred".to_owned(),
+        name: name.to_owned(),
         addr,
         pid: Some(running.pid()),
     };
-    Ok((running, target))
+    Ok((running, target, admin))
+}
+
+fn tokens_config(engines: &[SocketAddr], model_dir: &Path) -> Result<String, String> {
+    let model_dir = std::fs::canonicalize(model_dir)
+        .map_err(|error| format!("{}: {error}", model_dir.display()))?;
+    let mut text = format!(
+        "pools:\n  - name: default\n    model: {MODEL}\n    identity: {:?}\n    workers:\n",
+        model_dir.display().to_string()
+    );
+    for engine in engines {
+        let _ = writeln!(text, "      - http://{engine}");
+    }
+    Ok(text)
+}
+
+/// How many prompts a gateway knew by their tokens and how many by their bytes, by its own metrics.
+///
+/// # Errors
+/// Where they cannot be read.
+pub(crate) fn identities(admin: SocketAddr) -> Result<(f64, f64), String> {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(admin)?;
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n"
+        )?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let text = ask().map_err(|error| format!("metrics: {error}"))?;
+    if !text.starts_with("HTTP/1.1 200") {
+        let first = text.lines().next().unwrap_or_default();
+        return Err(format!("metrics: {first}"));
+    }
+    let sum = |label: &str| {
+        text.lines()
+            .filter(|line| line.starts_with("maitred_identity_requests") && line.contains(label))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .fold(0.0, std::ops::Add::add)
+    };
+    Ok((sum("identity=\"tokens\""), sum("identity=\"bytes\"")))
 }
 
 /// Starts nginx with keep-alive to the engines and buffering off; `Ok(None)` when not installed.

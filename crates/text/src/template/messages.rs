@@ -164,8 +164,9 @@ impl Reading {
         };
         let mut texts: Vec<String> = Vec::new();
         if let Some(text) = content.string() {
-            // SGLang leaves strings as they are, whatever the template wants.
-            if self.dialect == Dialect::Sglang {
+            // SGLang leaves strings as they are, whatever the template wants. One copy where nothing is to be changed.
+            let as_it_is = !drop_billing && (!wants_parts || as_string);
+            if self.dialect == Dialect::Sglang || as_it_is {
                 return Ok(Value::from(text.as_ref()));
             }
             texts.push(text.into_owned());

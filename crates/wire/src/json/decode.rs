@@ -1,18 +1,18 @@
-//! Decoding of short strings.
+//! Decoding of strings.
 
 use std::borrow::Cow;
 
 /// Decodes the bytes of a string (without its quotes). None where they are no text.
 #[must_use]
 pub fn decode(raw: &[u8]) -> Option<Cow<'_, str>> {
-    let text = core::str::from_utf8(raw).ok()?;
-    if !text.contains('\\') {
+    let text = simdutf8::basic::from_utf8(raw).ok()?;
+    let Some(mut slash) = memchr::memchr(b'\\', raw) else {
         return Some(Cow::Borrowed(text));
-    }
+    };
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(slash) = rest.find('\\') {
-        out.push_str(&rest[..slash]);
+    loop {
+        out.push_str(rest.get(..slash)?);
         let escape = *rest.as_bytes().get(slash + 1)?;
         rest = rest.get(slash + 2..)?;
         out.push(match escape {
@@ -29,6 +29,10 @@ pub fn decode(raw: &[u8]) -> Option<Cow<'_, str>> {
             }
             _ => return None,
         });
+        let Some(next) = memchr::memchr(b'\\', rest.as_bytes()) else {
+            break;
+        };
+        slash = next;
     }
     out.push_str(rest);
     Some(Cow::Owned(out))
