@@ -6,6 +6,8 @@ pub mod harness;
 pub mod identify;
 pub mod keys;
 #[cfg(feature = "tokens")]
+mod memo;
+#[cfg(feature = "tokens")]
 pub mod model;
 pub mod scope;
 mod session;

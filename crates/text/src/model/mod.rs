@@ -23,7 +23,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub struct TextLimits {
     /// The longest rendered text, in bytes; longer ones stay on byte identity.
     pub text_bytes_max: usize,
-    /// What the memo of tokenised texts may hold, in bytes.
+    /// What the memos may hold, in bytes: one half for the ids of texts, one for messages as
+    /// templates get them.
     pub memo_bytes_max: usize,
     /// What a template may do for one request: instructions, and units of 64 bytes made.
     pub fuel: u64,
@@ -146,8 +147,10 @@ impl TextModel {
         let TextOptions {
             dialect, limits, ..
         } = options;
-        let mut compiled = Templates::compile(templates, special, dialect, limits.fuel)
-            .map_err(|(name, what)| LoadError::Template { name, what })?;
+        // Ids take about as many bytes as the text that they stand for.
+        let memo_bytes = limits.memo_bytes_max / 2;
+        let compiled = Templates::compile(templates, special, dialect, limits.fuel, memo_bytes);
+        let mut compiled = compiled.map_err(|(name, what)| LoadError::Template { name, what })?;
         if let Some(shape) = options.content {
             compiled.set_shape(shape);
         }
@@ -158,7 +161,7 @@ impl TextModel {
         }
         Ok(Self {
             templates: compiled,
-            tokenizer: Tokenizer::from_json(tokenizer, limits.memo_bytes_max)?,
+            tokenizer: Tokenizer::from_json(tokenizer, memo_bytes)?,
             limits,
             digest,
             counters: Counters::default(),
@@ -199,7 +202,9 @@ impl TextModel {
     /// What was done since the start.
     #[must_use]
     pub fn counts(&self) -> TextCounts {
-        self.counters.read(self.tokenizer.counts())
+        let mut counts = self.tokenizer.counts();
+        counts.memo.bytes += self.templates.memo_bytes();
+        self.counters.read(counts)
     }
 
     /// Renders a request and looks up what was tokenised before: one pass over the request, no

@@ -2,8 +2,10 @@
 
 use super::RenderError;
 use super::request::value;
+use crate::memo::Memo;
 use maitred_wire::json::{self, Value as Wire};
 use minijinja::value::Value;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// The form of content that a template wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,12 @@ pub enum Dialect {
     /// SGLang: as vLLM, but parts joined by spaces, and fields kept.
     Sglang,
 }
+
+/// What a message's fields take beside its text: the map, the names, the shared pointers' counts.
+const FIELDS_BYTES: usize = 512;
+
+/// What nested values take, in times of their text.
+const NESTED_TIMES: usize = 4;
 
 /// The longest JSON text of arguments that is read.
 const ARGUMENTS_DEPTH_MAX: usize = 100;
@@ -69,11 +77,55 @@ impl Reading {
         for message in list.elements() {
             messages.push(self.message(&message)?);
         }
-        let developer = |m: &Fields| role(m) == "developer";
-        if self.dialect == Dialect::Vllm && !self.developer && messages.iter().any(developer) {
+        if self.joins(list) {
             messages = as_system(messages);
         }
         Ok(messages)
+    }
+
+    /// All messages, of which those read before are remembered by their bytes. Not for what is done
+    /// to a message because of the others.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub(super) fn remembered(
+        &self,
+        list: &Wire<'_, '_>,
+        memo: &Memo<Value>,
+        seed: u64,
+    ) -> Result<Value, RenderError> {
+        if !list.is_array() {
+            return Err(RenderError::Field("messages"));
+        }
+        let seed = seed ^ u64::from(self.shape == ContentShape::Parts);
+        let mut messages = Vec::new();
+        for message in list.elements() {
+            let raw = message.raw();
+            let key = xxh3_128_with_seed(raw, seed);
+            let known = memo.get(key, raw.len());
+            messages.push(match known {
+                Some(known) => known,
+                None => {
+                    let fields = self.message(&message)?;
+                    // Values nested in one another take several times their text.
+                    let plain = fields.iter().all(|(_, value)| value.as_str().is_some());
+                    let times = if plain { 1 } else { NESTED_TIMES };
+                    let new = map(fields);
+                    memo.insert(key, &new, raw.len() * times + FIELDS_BYTES);
+                    new
+                }
+            });
+        }
+        Ok(Value::from(messages))
+    }
+
+    /// Whether a message's reading depends on the others.
+    pub(super) fn joins(&self, list: &Wire<'_, '_>) -> bool {
+        let developer = |message: Wire<'_, '_>| {
+            let role = message.get("role").and_then(|role| role.string());
+            role.is_some_and(|role| role == "developer")
+        };
+        self.dialect == Dialect::Vllm && !self.developer && list.elements().any(developer)
     }
 
     fn message(&self, message: &Wire<'_, '_>) -> Result<Fields, RenderError> {

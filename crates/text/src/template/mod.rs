@@ -12,10 +12,12 @@ mod request;
 pub use clock::WallTime;
 pub use messages::{ContentShape, Dialect};
 
+use crate::memo::Memo;
 use environment::{Raised, environment};
 use minijinja::Environment;
 use minijinja::value::Value;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 
 /// Why a request was not rendered. Holds text of the template only, except in `Raised`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,12 +88,16 @@ pub struct Templates {
     known: BTreeMap<String, Template>,
     special: Vec<(String, Value)>,
     dialect: Dialect,
+    /// Messages as the templates get them, by the bytes that clients sent.
+    messages: Memo<Value>,
+    /// Hashes that nobody outside can foresee: equal ones cannot be made.
+    seed: u64,
 }
 
 impl Templates {
     /// Compiles `sources` (name and text; the one that counts where a request has no tools is
     /// `default`). `special` are the model's own tokens by variable name, such as `bos_token`.
-    /// `fuel` bounds the work of one rendering.
+    /// `fuel` bounds the work of one rendering, `memo_bytes` what is kept of messages read before.
     ///
     /// # Errors
     /// A template has a fault of syntax; the name is returned with what is wrong.
@@ -100,6 +106,7 @@ impl Templates {
         special: &[(String, String)],
         dialect: Dialect,
         fuel: u64,
+        memo_bytes: usize,
     ) -> Result<Self, (String, String)> {
         let fail = |name: &str, error: &minijinja::Error| (name.to_owned(), error.to_string());
         let mut env = environment(fuel).map_err(|e| fail("", &e))?;
@@ -117,6 +124,8 @@ impl Templates {
             known: BTreeMap::new(),
             special,
             dialect,
+            messages: Memo::new(memo_bytes),
+            seed: RandomState::new().hash_one(0),
         };
         for (name, source) in sources {
             let template = Template {
@@ -137,6 +146,12 @@ impl Templates {
             .get_key_value(wanted)
             .or_else(|| self.known.get_key_value("default"))?;
         Some((found.0.as_str(), found.1))
+    }
+
+    /// Bytes kept of messages read before, overhead estimated.
+    #[must_use]
+    pub fn memo_bytes(&self) -> u64 {
+        self.messages.counts().bytes
     }
 
     /// In which form the template that a request takes wants its contents.

@@ -110,17 +110,19 @@ impl Templates {
         let list = head
             .value("messages")
             .ok_or(RenderError::Field("messages"))?;
-        let mut messages = reading.messages(&list)?;
         let flag = |name: &str| head.value(name).and_then(|v| v.bool());
         let continue_final = flag("continue_final_message").unwrap_or(false);
-        if continue_final {
-            leave_open(&mut messages)?;
-        }
+        let messages = if continue_final || reading.joins(&list) {
+            let mut messages = reading.messages(&list)?;
+            if continue_final {
+                leave_open(&mut messages)?;
+            }
+            messages.into_iter().map(Value::from_pairs).collect()
+        } else {
+            reading.remembered(&list, &self.messages, self.seed)?
+        };
         let mut variables = options(head)?;
-        variables.push((
-            "messages".to_owned(),
-            messages.into_iter().map(Value::from_pairs).collect(),
-        ));
+        variables.push(("messages".to_owned(), messages));
         variables.push(("tools".to_owned(), tools.clone().unwrap_or(Value::from(()))));
         let generation = flag("add_generation_prompt").unwrap_or(!continue_final);
         variables.push(("add_generation_prompt".to_owned(), Value::from(generation)));

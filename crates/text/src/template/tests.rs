@@ -11,7 +11,7 @@ fn compile(source: &str) -> Templates {
 fn compile_as(source: &str, dialect: Dialect) -> Templates {
     let sources = [("default".to_owned(), source.to_owned())];
     let special = [("bos_token".to_owned(), "<s>".to_owned())];
-    Templates::compile(&sources, &special, dialect, 1_000_000).unwrap()
+    Templates::compile(&sources, &special, dialect, 1_000_000, 1 << 20).unwrap()
 }
 
 fn render(templates: &Templates, body: &str) -> Result<String, RenderError> {
@@ -233,4 +233,31 @@ fn what_cannot_be_rendered_exactly_is_refused() {
         let body = format!(r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#);
         assert_eq!(render(&plain, &body), Err(error), "{content}");
     }
+}
+
+#[test]
+fn messages_read_before_render_as_the_first_time() {
+    let source = "{% for m in messages %}[{{ m.role }}:{{ m.content }}{% if m.tool_calls %}\
+                  {{ m.tool_calls[0].function.arguments | tojson }}{% endif %}]{% endfor %}";
+    let templates = compile_as(source, Dialect::Vllm);
+    let call = r#"{"role":"assistant","content":null,"tool_calls":[{"type":"function","id":"1","function":{"name":"f","arguments":"{\"a\": 1}"}}]}"#;
+    let first = format!(
+        r#"{{"messages":[{{"role":"user","content":"a\nb"}},{call},{{"role":"user","content":"c"}}]}}"#
+    );
+    let text = "[user:a\nb][assistant:{\"a\": 1}][user:c]";
+    assert_eq!(render(&templates, &first).unwrap(), text);
+    let held = templates.memo_bytes();
+    assert!(held > 0);
+    assert_eq!(render(&templates, &first).unwrap(), text);
+    assert_eq!(templates.memo_bytes(), held, "nothing is read again");
+    // Left open, and beside a role that changes the others: read anew, and kept apart.
+    let open = first.replace("]}", r#"],"continue_final_message":true}"#);
+    assert!(render(&templates, &open).is_ok_and(|open| open.ends_with("[user:c")));
+    let developer = first.replacen("\"user\"", "\"developer\"", 1);
+    assert!(
+        render(&templates, &developer)
+            .unwrap()
+            .starts_with("[system:a\nb]")
+    );
+    assert_eq!(render(&templates, &first).unwrap(), text);
 }

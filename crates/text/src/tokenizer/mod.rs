@@ -1,13 +1,12 @@
 //! From text to token ids: always those of the Hugging Face tokenizer, and for text seen before
 //! without tokenising it again.
 
-mod memo;
 mod split;
 
-pub use memo::MemoCounts;
+pub use crate::memo::MemoCounts;
 pub use split::WholeReason;
 
-use memo::Memo;
+use crate::memo::Memo;
 use serde_json::Value;
 use split::{Piece, Splitter};
 use std::hash::{BuildHasher, RandomState};
@@ -74,7 +73,7 @@ pub struct Tokenizer {
     reference: Reference,
     splitter: Result<Splitter, WholeReason>,
     around: Around,
-    memo: Memo,
+    memo: Memo<Arc<[u32]>>,
     seed: u64,
     tokenised: AtomicU64,
     sampled: AtomicU64,
@@ -320,7 +319,7 @@ impl Tokenizer {
                     let text = plan.text.get(range).unwrap_or_default();
                     let new: Arc<[u32]> = self.encode(text)?.into();
                     ids.extend_from_slice(&new);
-                    self.memo.insert(key, &new);
+                    self.memo.insert(key, &new, size_of_val(&*new));
                 }
             }
         }

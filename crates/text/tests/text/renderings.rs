@@ -69,7 +69,8 @@ pub(crate) fn all() -> Vec<String> {
         let source = std::fs::read_to_string(root.join(name)).unwrap();
         let sources = [("default".to_owned(), source)];
         let dialect = Dialect::Transformers;
-        if let Ok(templates) = Templates::compile(&sources, &special, dialect, 10_000_000) {
+        if let Ok(templates) = Templates::compile(&sources, &special, dialect, 10_000_000, 1 << 20)
+        {
             let rendered = expected
                 .iter()
                 .map(|(case, _)| render(&templates, &cases, case));
@@ -92,7 +93,7 @@ fn templates_render_as_under_jinja2() {
         let source = std::fs::read_to_string(root.join(name)).unwrap();
         let sources = [("default".to_owned(), source)];
         let dialect = Dialect::Transformers;
-        let templates = match Templates::compile(&sources, &special, dialect, 10_000_000) {
+        let templates = match Templates::compile(&sources, &special, dialect, 10_000_000, 1 << 20) {
             Ok(templates) => templates,
             Err((_, what)) if expected.iter().any(|e| e.1.is_some()) => {
                 faults.push(format!("{name}: does not compile: {what}"));

@@ -1,15 +1,15 @@
-//! Remembers the ids of texts, within a budget of bytes.
+//! Remembers what was made of bytes, within a budget of bytes: the ids of texts, and messages as
+//! templates get them.
 
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Locks into which entries are parted, so that threads seldom meet.
 const SHARDS: usize = 16;
 
-/// What an entry costs beside its ids: two map slots, the shared pointer's counts.
+/// What an entry costs beside what is kept: two map slots, a shared pointer's counts.
 const ENTRY_BYTES: usize = 96;
 
 /// What the memo did since the start.
@@ -27,21 +27,32 @@ pub struct MemoCounts {
     pub bytes: u64,
 }
 
-struct Entry {
-    ids: Arc<[u32]>,
+struct Entry<V> {
+    kept: V,
+    /// Bytes counted for it.
+    weight: usize,
     /// Whether it was used since it was last passed over.
     used: bool,
 }
 
 /// One part: second-chance order, so that a hit moves nothing.
-#[derive(Default)]
-struct Shard {
-    entries: HashMap<u128, Entry, FxBuildHasher>,
+struct Shard<V> {
+    entries: HashMap<u128, Entry<V>, FxBuildHasher>,
     order: std::collections::VecDeque<u128>,
     bytes: usize,
 }
 
-impl Shard {
+impl<V> Default for Shard<V> {
+    fn default() -> Self {
+        Self {
+            entries: HashMap::default(),
+            order: std::collections::VecDeque::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<V> Shard<V> {
     /// Drops what is oldest and was not used, until `bytes` more fit into `budget`.
     fn make_room(&mut self, bytes: usize, budget: usize) {
         while self.bytes + bytes > budget {
@@ -55,7 +66,7 @@ impl Shard {
                 }
                 _ => {
                     if let Some(gone) = self.entries.remove(&key) {
-                        self.bytes -= weight(&gone.ids);
+                        self.bytes -= gone.weight;
                     }
                 }
             }
@@ -63,13 +74,9 @@ impl Shard {
     }
 }
 
-fn weight(ids: &[u32]) -> usize {
-    size_of_val(ids) + ENTRY_BYTES
-}
-
-/// A memo of ids by the hash of their text.
-pub(super) struct Memo {
-    shards: Vec<Mutex<Shard>>,
+/// A memo by the hash of the bytes that something was made of.
+pub(crate) struct Memo<V> {
+    shards: Vec<Mutex<Shard<V>>>,
     /// Bytes that one shard may hold.
     budget: usize,
     hits: AtomicU64,
@@ -78,9 +85,9 @@ pub(super) struct Memo {
     missed_bytes: AtomicU64,
 }
 
-impl Memo {
+impl<V: Clone> Memo<V> {
     /// A memo of `bytes` at most.
-    pub(super) fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             budget: bytes / SHARDS,
@@ -91,18 +98,18 @@ impl Memo {
         }
     }
 
-    fn shard(&self, key: u128) -> Option<&Mutex<Shard>> {
+    fn shard(&self, key: u128) -> Option<&Mutex<Shard<V>>> {
         // The map takes the low bits.
         self.shards.get((key >> 120) as usize % SHARDS)
     }
 
-    /// The ids of a text of `length` bytes.
-    pub(super) fn get(&self, key: u128, length: usize) -> Option<Arc<[u32]>> {
+    /// What was made of `length` bytes.
+    pub(crate) fn get(&self, key: u128, length: usize) -> Option<V> {
         let found = self.shard(key).and_then(|shard| {
             let mut shard = shard.lock();
             let entry = shard.entries.get_mut(&key)?;
             entry.used = true;
-            Some(Arc::clone(&entry.ids))
+            Some(entry.kept.clone())
         });
         let (count, bytes) = if found.is_some() {
             (&self.hits, &self.hit_bytes)
@@ -114,9 +121,9 @@ impl Memo {
         found
     }
 
-    /// Keeps ids, and drops others for them. What does not fit at all is not kept.
-    pub(super) fn insert(&self, key: u128, ids: &Arc<[u32]>) {
-        let weight = weight(ids);
+    /// Keeps what takes `bytes`, and drops others for it. What does not fit at all is not kept.
+    pub(crate) fn insert(&self, key: u128, kept: &V, bytes: usize) {
+        let weight = bytes + ENTRY_BYTES;
         if weight > self.budget {
             return;
         }
@@ -131,20 +138,21 @@ impl Memo {
         shard.bytes += weight;
         shard.order.push_back(key);
         let entry = Entry {
-            ids: Arc::clone(ids),
+            kept: kept.clone(),
+            weight,
             used: false,
         };
         shard.entries.insert(key, entry);
     }
 
     /// Forgets everything.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         for shard in &self.shards {
             *shard.lock() = Shard::default();
         }
     }
 
-    pub(super) fn counts(&self) -> MemoCounts {
+    pub(crate) fn counts(&self) -> MemoCounts {
         let bytes: usize = self.shards.iter().map(|s| s.lock().bytes).sum();
         MemoCounts {
             hits: self.hits.load(Relaxed),
@@ -159,9 +167,19 @@ impl Memo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     fn ids(n: u32) -> Arc<[u32]> {
         (0..n).collect()
+    }
+
+    fn weight(ids: &[u32]) -> usize {
+        size_of_val(ids) + ENTRY_BYTES
+    }
+
+    fn insert(memo: &Memo<Arc<[u32]>>, key: u128, n: u32) {
+        let ids = ids(n);
+        memo.insert(key, &ids, size_of_val(&*ids));
     }
 
     #[test]
@@ -169,17 +187,17 @@ mod tests {
         // Three entries of 10 ids a shard; all keys go to shard 0.
         let memo = Memo::new(SHARDS * 3 * weight(&ids(10)));
         for key in 0..3 {
-            memo.insert(key, &ids(10));
+            insert(&memo, key, 10);
         }
         assert!(memo.get(0, 5).is_some());
-        memo.insert(3, &ids(10));
+        insert(&memo, 3, 10);
         assert!(memo.get(0, 5).is_some(), "used");
         assert!(memo.get(1, 5).is_none(), "oldest and not used");
         for key in 4..100 {
-            memo.insert(key, &ids(1 + key as u32 % 20));
+            insert(&memo, key, 1 + key as u32 % 20);
             assert!(memo.counts().bytes <= 3 * weight(&ids(10)) as u64);
         }
-        memo.insert(1_000, &ids(1_000));
+        insert(&memo, 1_000, 1_000);
         assert!(memo.get(1_000, 5).is_none(), "larger than the budget");
         let counts = memo.counts();
         assert_eq!((counts.hits, counts.misses), (2, 2));
