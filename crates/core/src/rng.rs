@@ -24,6 +24,11 @@ impl Rng {
         (wide >> 64) as usize
     }
 
+    /// A number from 0 to below 1, of 53 bits.
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// The generator's state, for the decision record.
     #[must_use]
     pub fn state(&self) -> u64 {

@@ -1,8 +1,8 @@
 //! Which policy, with which options: names and values as configuration files give them.
 
 use super::{
-    Policy, cache_aware, chwbl, least_load, pin, power_of_two, random, round_robin, scenario,
-    session, soft_affinity,
+    Policy, cache_aware, chwbl, dualmap, dynamo_cost, least_load, lmetric, pin, power_of_two,
+    preble, random, round_robin, scenario, session, smetric, soft_affinity, sticky_until_saturated,
 };
 use crate::line::FairnessConfig;
 use alloc::boxed::Box;
@@ -88,6 +88,18 @@ pub enum PolicyConfig {
     CacheAware(cache_aware::Options),
     /// See `chwbl.rs`.
     Chwbl(chwbl::Options),
+    /// See `lmetric.rs`.
+    LMetric,
+    /// See `sticky_until_saturated.rs`.
+    StickyUntilSaturated(sticky_until_saturated::Options),
+    /// See `dynamo_cost.rs`.
+    DynamoCost(dynamo_cost::Options),
+    /// See `smetric.rs`.
+    SMetric(smetric::Options),
+    /// See `dualmap.rs`.
+    DualMap(dualmap::Options),
+    /// See `preble.rs`.
+    Preble(preble::Options),
 }
 
 /// `session`, until a better one exists.
@@ -110,6 +122,12 @@ impl PolicyConfig {
         "soft_affinity",
         "cache_aware",
         "chwbl",
+        "lmetric",
+        "sticky_until_saturated",
+        "dynamo_cost",
+        "smetric",
+        "dualmap",
+        "preble",
     ];
 
     /// The policy of that name with its defaults.
@@ -128,6 +146,14 @@ impl PolicyConfig {
             "soft_affinity" => Self::SoftAffinity(soft_affinity::Options::default()),
             "cache_aware" => Self::CacheAware(cache_aware::Options::default()),
             "chwbl" => Self::Chwbl(chwbl::Options::default()),
+            "lmetric" => Self::LMetric,
+            "sticky_until_saturated" => {
+                Self::StickyUntilSaturated(sticky_until_saturated::Options::default())
+            }
+            "dynamo_cost" => Self::DynamoCost(dynamo_cost::Options::default()),
+            "smetric" => Self::SMetric(smetric::Options::default()),
+            "dualmap" => Self::DualMap(dualmap::Options::default()),
+            "preble" => Self::Preble(preble::Options::default()),
             _ => return Err(OptionError::UnknownPolicy),
         })
     }
@@ -146,6 +172,12 @@ impl PolicyConfig {
             Self::SoftAffinity(_) => "soft_affinity",
             Self::CacheAware(_) => "cache_aware",
             Self::Chwbl(_) => "chwbl",
+            Self::LMetric => "lmetric",
+            Self::StickyUntilSaturated(_) => "sticky_until_saturated",
+            Self::DynamoCost(_) => "dynamo_cost",
+            Self::SMetric(_) => "smetric",
+            Self::DualMap(_) => "dualmap",
+            Self::Preble(_) => "preble",
         }
     }
 
@@ -155,15 +187,22 @@ impl PolicyConfig {
     /// [`OptionError::UnknownOption`] or [`OptionError::BadValue`]; nothing is changed then.
     pub fn set(&mut self, option: &str, value: OptionValue<'_>) -> Result<(), OptionError> {
         match self {
-            Self::Random | Self::RoundRobin | Self::LeastLoad | Self::PowerOfTwo => {
-                Err(OptionError::UnknownOption(&[]))
-            }
+            Self::Random
+            | Self::RoundRobin
+            | Self::LeastLoad
+            | Self::PowerOfTwo
+            | Self::LMetric => Err(OptionError::UnknownOption(&[])),
             Self::Session(options) => options.set(option, value),
             Self::Scenario(options) => options.set(option, value),
             Self::Pin(options) => options.set(option, value),
             Self::SoftAffinity(options) => options.set(option, value),
             Self::CacheAware(options) => options.set(option, value),
             Self::Chwbl(options) => options.set(option, value),
+            Self::StickyUntilSaturated(options) => options.set(option, value),
+            Self::DynamoCost(options) => options.set(option, value),
+            Self::SMetric(options) => options.set(option, value),
+            Self::DualMap(options) => options.set(option, value),
+            Self::Preble(options) => options.set(option, value),
         }
     }
 
@@ -181,6 +220,14 @@ impl PolicyConfig {
             Self::SoftAffinity(o) => Box::new(soft_affinity::SoftAffinity::new(o.clone())),
             Self::CacheAware(o) => Box::new(cache_aware::CacheAware::new(o.clone())),
             Self::Chwbl(o) => Box::new(chwbl::Chwbl::new(o.clone())),
+            Self::LMetric => Box::new(lmetric::LMetric),
+            Self::StickyUntilSaturated(o) => {
+                Box::new(sticky_until_saturated::StickyUntilSaturated::new(o.clone()))
+            }
+            Self::SMetric(o) => Box::new(smetric::SMetric::new(o.clone())),
+            Self::DualMap(o) => Box::new(dualmap::DualMap::new(o.clone())),
+            Self::Preble(o) => Box::new(preble::Preble::new(o.clone())),
+            Self::DynamoCost(o) => Box::new(dynamo_cost::DynamoCost::new(o.clone())),
         }
     }
 }
@@ -229,11 +276,8 @@ mod tests {
         }
         let error = PolicyConfig::named("roundrobin").unwrap_err();
         assert_eq!(error, OptionError::UnknownPolicy);
-        assert!(
-            error
-                .to_string()
-                .ends_with("soft_affinity, cache_aware, chwbl")
-        );
+        let said = error.to_string();
+        assert!(said.contains("soft_affinity, cache_aware, chwbl"), "{said}");
     }
 
     #[test]
@@ -256,6 +300,21 @@ mod tests {
             ("chwbl", "load_factor", 1.5),
             ("chwbl", "floor", 1.0),
             ("chwbl", "replication", 64.0),
+            ("sticky_until_saturated", "affinity_threshold", 0.5),
+            ("sticky_until_saturated", "max_ttft_penalty_seconds", 5.0),
+            ("sticky_until_saturated", "prefill_tokens_per_second", 16e3),
+            ("sticky_until_saturated", "exploration", 0.01),
+            ("dynamo_cost", "overlap_credit", 0.5),
+            ("dynamo_cost", "prefill_scale", 2.0),
+            ("dynamo_cost", "temperature", 0.5),
+            ("smetric", "slo_seconds", 1.0),
+            ("smetric", "slack", 0.5),
+            ("smetric", "retained", 0.9),
+            ("smetric", "prefill_tokens_per_second", 16e3),
+            ("dualmap", "slo_seconds", 1.0),
+            ("dualmap", "prefill_tokens_per_second", 16e3),
+            ("preble", "window_seconds", 60.0),
+            ("preble", "balance_threshold", 2.0),
         ];
         for (policy, option, value) in good {
             let mut config = PolicyConfig::named(policy).unwrap();

@@ -22,16 +22,23 @@ mod bound;
 pub mod cache_aware;
 pub mod chwbl;
 mod config;
+pub mod dualmap;
+pub mod dynamo_cost;
 pub mod least_load;
+pub mod lmetric;
 pub mod pin;
 pub mod power_of_two;
+pub mod preble;
 pub mod random;
 pub mod round_robin;
 pub mod scenario;
 pub mod session;
+pub mod smetric;
 pub mod soft_affinity;
+pub mod sticky_until_saturated;
 #[cfg(test)]
 mod testing;
+mod ttft;
 
 pub use config::{OptionError, OptionValue, PolicyConfig};
 pub(crate) use config::{number, seconds, whole};
@@ -107,6 +114,18 @@ pub struct Question<'a> {
     pub now: Nanos,
 }
 
+impl Question<'_> {
+    /// Prompt tokens that the worker would have to compute for this request: what does not match,
+    /// and further prompts of a batch as long as the first.
+    #[must_use]
+    pub fn uncached(&self, candidate: &Candidate) -> u64 {
+        let prompt = u64::from(self.prompt_tokens);
+        prompt
+            .saturating_sub(u64::from(candidate.matched_tokens))
+            .saturating_add(prompt.saturating_mul(u64::from(self.guest.extra_prompts)))
+    }
+}
+
 /// What a policy answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answer {
@@ -173,10 +192,24 @@ pub fn least<V: PartialOrd + Copy>(
 /// request (so that cold prompts, and what they will evict, go round); then the generator.
 /// `candidates` must not be empty.
 pub fn least_loaded(candidates: &[Candidate], rng: &mut Rng) -> usize {
-    let cold = candidates.iter().all(|c| c.matched_blocks == 0);
+    let cold = cold(candidates);
     least(candidates, rng, |_, c| {
         let last_cold = if cold { c.last_cold } else { Nanos(0) };
         (!c.seat, c.load(), last_cold)
+    })
+}
+
+/// The candidate that costs least by a policy's own measure. Free seats come first; equal costs go
+/// as [`least_loaded`] says.
+fn cheapest<V: PartialOrd + Copy>(
+    candidates: &[Candidate],
+    rng: &mut Rng,
+    mut cost: impl FnMut(usize, &Candidate) -> V,
+) -> usize {
+    let cold = cold(candidates);
+    least(candidates, rng, |index, c| {
+        let last_cold = if cold { c.last_cold } else { Nanos(0) };
+        (!c.seat, cost(index, c), c.load(), last_cold)
     })
 }
 
@@ -198,10 +231,37 @@ pub fn by_load(
     }
 }
 
+/// Whether nobody holds anything of the prompt: then load alone decides, in every policy.
+fn cold(candidates: &[Candidate]) -> bool {
+    candidates.iter().all(|c| c.matched_blocks == 0)
+}
+
 /// Whether any candidate has a free seat; where none has, seats say nothing.
 #[must_use]
 pub fn any_seat(candidates: &[Candidate]) -> bool {
     candidates.iter().any(|c| c.seat)
+}
+
+/// The reason for a choice by a cost that has warmth in it: nobody was warm, the choice is the
+/// warmest, the warmest has no seat, or it was left for its load.
+fn warmth(candidates: &[Candidate], choice: usize) -> Reason {
+    let longest = candidates.iter().map(|c| c.matched_blocks).max();
+    let longest = longest.unwrap_or(0);
+    if longest == 0 {
+        return Reason::LeastLoad;
+    }
+    if candidates
+        .get(choice)
+        .is_some_and(|c| c.matched_blocks == longest)
+    {
+        return Reason::Warmest;
+    }
+    let mut warmest = candidates.iter().filter(|c| c.matched_blocks == longest);
+    if any_seat(candidates) && warmest.all(|c| !c.seat) {
+        Reason::HomeUnavailable
+    } else {
+        Reason::Escape
+    }
 }
 
 /// The position of a worker among the candidates, if it is one.

@@ -1,6 +1,6 @@
 //! The same through the scheduler: its ledger, its homes, its predicted residency.
 
-use crate::room::{anonymous, chain, idle, skew, turn_of};
+use crate::room::{anonymous, chain, idle, skew, stays_with_any_hit, turn_of};
 use maitred_core::decision::Decision;
 use maitred_core::ids::RequestId;
 use maitred_core::place::PolicyConfig;
@@ -139,6 +139,9 @@ fn round_robin_is_what_the_herd_test_can_tell_from_session() {
 fn one_shots_without_a_key_use_every_worker() {
     for policy in PolicyConfig::NAMES {
         for together in [false, true] {
+            if stays_with_any_hit(policy, together) {
+                continue;
+            }
             let mut pool = Pool::new(4, policy, None);
             let mut counts = vec![0_u32; 4];
             for chat in 0..60 {

@@ -13,6 +13,18 @@ use std::collections::{HashMap, HashSet};
 /// Tokens of one block.
 pub(crate) const BLOCK: u32 = 16;
 
+/// Whether the policy may keep small prompts that begin alike together. Some weigh any hit against
+/// load, and an idle pool has none; one leaves no hit that is fast enough.
+pub(crate) fn stays_with_any_hit(policy: &str, together: bool) -> bool {
+    let weigh = [
+        "lmetric",
+        "smetric",
+        "sticky_until_saturated",
+        "dynamo_cost",
+    ];
+    policy == "dualmap" || (!together && weigh.contains(&policy))
+}
+
 /// A chain whose hashes cover what is before them: `parts` are (content, blocks).
 pub(crate) fn chain(parts: &[(u64, usize)]) -> Vec<u64> {
     let mut hash = 1;

@@ -159,7 +159,18 @@ fn a_session_that_escaped_load_does_not_bounce_back() {
 #[test]
 fn a_chat_without_ids_stays_on_one_worker() {
     // B37 and B38: the key is the opening's, whatever the request ids are.
-    for name in ["session", "pin", "soft_affinity", "cache_aware", "chwbl"] {
+    for name in [
+        "session",
+        "pin",
+        "soft_affinity",
+        "cache_aware",
+        "chwbl",
+        "lmetric",
+        "smetric",
+        "sticky_until_saturated",
+        "dynamo_cost",
+        "dualmap",
+    ] {
         let mut room = Room::named(4, name, 5);
         for chat in 0..100 {
             let guest = |turn: u32| anonymous(chat, turn, chain(&[(chat, 20 * turn as usize)]));
