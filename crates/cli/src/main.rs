@@ -36,7 +36,7 @@ enum Command {
     Demo(demo::Args),
     Check(check::Args),
     Explain(explain::Args),
-    Simulate(simulate::Args),
+    Simulate(Box<simulate::Args>),
     HashKey(hash_key::Args),
 }
 
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Check(args) => check::run(args),
         Command::Explain(args) => explain::run(args),
-        Command::Simulate(args) => simulate::run(args),
+        Command::Simulate(args) => simulate::run(*args),
         Command::HashKey(args) => hash_key::run(args),
     }
 }

@@ -1,6 +1,9 @@
 //! `maitred simulate`: the scheduler in virtual time, policy beside policy.
 
-use std::io::{IsTerminal as _, Write as _};
+mod grid;
+mod progress;
+
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,11 +12,18 @@ use maitred_core::place::PolicyConfig;
 use maitred_lab::scenario::starvation::{LEGEND, Starvation, Sums, table};
 use serde_json::json;
 
+use progress::Progress;
+
 /// Try policies in virtual time: the real scheduler, modelled engines, clients that wait for their answers.
+///
+/// Without a subcommand: every placement under every fairness, load and seed, on one workload.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Option<What>,
+    #[command(flatten)]
+    grid: grid::GridArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -79,8 +89,11 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Simulates and prints.
 pub(crate) fn run(args: Args) -> ExitCode {
-    let What::Starvation(args) = args.what;
-    match starvation(&args) {
+    let text = match args.what {
+        Some(What::Starvation(args)) => starvation(&args),
+        None => grid::run(&args.grid),
+    };
+    match text {
         Ok(text) => {
             // A closed pipe is the reader's choice.
             let _ = write!(std::io::stdout(), "{text}");
@@ -126,11 +139,11 @@ fn starvation(args: &StarvationArgs) -> Result<String, String> {
             cells.extend(policies.iter().map(|policy| (scenario.clone(), *policy)));
         }
     }
-    let mut progress = Progress::new(cells.len());
+    let progress = Progress::new(cells.len());
     let mut rows: Vec<(String, Sums)> = Vec::new();
-    for (scenario, policy) in &cells {
+    for (done, (scenario, policy)) in cells.iter().enumerate() {
         let pool = scenario.pool(policy)?;
-        progress.next(&format!("{policy} at load {:.2}", scenario.load()));
+        progress.show(done, &format!("{policy} at load {:.2}", scenario.load()));
         let sums = scenario
             .play(pool, &mut |_, _| {})
             .map_err(|error| error.to_string())?;
@@ -145,39 +158,4 @@ fn starvation(args: &StarvationArgs) -> Result<String, String> {
         return Ok(format!("{:#}\n", json!({ "starvation": rows })));
     }
     Ok(format!("{}\n{LEGEND}", table(&rows)))
-}
-
-/// One line on standard error that says where it stands; nothing where that is no terminal.
-struct Progress {
-    shown: bool,
-    done: usize,
-    all: usize,
-}
-
-impl Progress {
-    fn new(all: usize) -> Self {
-        Self {
-            shown: std::io::stderr().is_terminal(),
-            done: 0,
-            all,
-        }
-    }
-
-    fn next(&mut self, what: &str) {
-        self.done += 1;
-        if self.shown {
-            let _ = write!(
-                std::io::stderr(),
-                "\r\x1b[2K{} of {}: {what}",
-                self.done,
-                self.all
-            );
-        }
-    }
-
-    fn clear(&self) {
-        if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[2K");
-        }
-    }
 }

@@ -150,6 +150,39 @@ fn simulate_puts_policies_beside_each_other() {
 }
 
 #[test]
+fn simulate_plays_a_grid() {
+    let grid = |more: &[&str]| {
+        let mut all =
+            "simulate --workload chat:sessions=8 --workers 2 --seeds 2 --placement session,random"
+                .split(' ')
+                .collect::<Vec<_>>();
+        all.extend(more);
+        maitred(&all)
+    };
+    let output = grid(&[]);
+    assert!(output.status.success(), "{}", err(&output));
+    let text = out(&output);
+    let rows = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+    assert_eq!(
+        (rows("placement"), rows("session "), rows("random ")),
+        (1, 1, 1),
+        "{text}"
+    );
+    let json: serde_json::Value = serde_json::from_slice(&grid(&["--json"]).stdout).unwrap();
+    assert_eq!(json["cells"].as_array().map(Vec::len), Some(4));
+    for (wrong, problem) in [
+        ("--placement=nowhere", "no such policy"),
+        ("--fleet=burn:1@3", "must be lose:WORKER@SECONDS"),
+        ("--workload=nothing", "no such workload"),
+    ] {
+        let output = maitred(&["simulate", wrong]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(err(&output).contains(problem), "{}", err(&output));
+    }
+    assert!(out(&maitred(&["simulate", "--workloads"])).contains("agents: coding agents"));
+}
+
+#[test]
 fn a_key_is_hashed_and_not_shown() {
     let hash = |key: &str| {
         let mut child = Command::new(env!("CARGO_BIN_EXE_maitred"))

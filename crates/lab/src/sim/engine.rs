@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use maitred_core::pool::Gauges;
+use maitred_core::prefix::KvBatch;
 use maitred_core::request::{BlockHash, Failure, Usage};
 use maitred_core::time::Nanos;
 use maitred_enginesim::model;
@@ -49,6 +50,19 @@ pub trait Engine {
 
     /// Its own metrics now.
     fn gauges(&self) -> Gauges;
+
+    /// From now on it notes what happens to its cache. One that cannot tells nothing, ever.
+    fn note_kv_events(&mut self) {}
+
+    /// What happened to the cache since the last call.
+    fn take_kv_events(&mut self) -> KvBatch {
+        KvBatch::default()
+    }
+
+    /// Jobs that it sent back to its own queue for want of memory, ever.
+    fn preemptions(&self) -> u64 {
+        0
+    }
 }
 
 /// How long a seat is taken.

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use maitred_core::ids::RequestId;
-use maitred_core::pool::Gauges;
+use maitred_core::pool::Report;
+use maitred_core::prefix::KvBatch;
 use maitred_core::time::Nanos;
 
 use super::workload::Ask;
@@ -24,8 +25,16 @@ pub(super) enum Event {
     Tick,
     /// All engines are asked for their gauges.
     Sample,
-    /// One's gauges, as they were some time ago, reach the scheduler.
-    Heard { worker: usize, gauges: Gauges },
+    /// What one said some time ago reaches the scheduler.
+    Heard { worker: usize, report: Report },
+    /// So do its KV events, of that life of its process.
+    Kv {
+        worker: usize,
+        life: u32,
+        batch: Box<KvBatch>,
+    },
+    /// A process that died is back.
+    Back(usize),
     /// The fleet's event of that index happens.
     Fleet(usize),
 }

@@ -29,6 +29,8 @@ pub enum FleetEvent {
     Lose(usize),
     /// It gets no new work.
     Drain(usize),
+    /// Its process dies, what runs on it fails, and it is back, cold, so long after.
+    Restart(usize, Duration),
     /// One more worker joins, cold.
     Join(EngineKind),
 }
@@ -42,6 +44,8 @@ pub struct Setup {
     pub workers: Vec<EngineKind>,
     /// Gauges; None: the engines tell nothing.
     pub reports: Option<Reports>,
+    /// How old KV events are when the scheduler hears of them; None: the engines tell none. Engines of seats never do.
+    pub kv_events: Option<Duration>,
     /// What happens to the fleet, and when.
     pub fleet: Vec<(Nanos, FleetEvent)>,
     /// When the simulation ends; None: when nothing is left to happen.
@@ -74,6 +78,8 @@ pub struct Run {
     pub line_most: usize,
     /// The queue as it was at the end, with what it counted.
     pub lines: LinesView,
+    /// Jobs that engines sent back to their own queues for want of memory.
+    pub preemptions: u64,
 }
 
 /// Simulates. `watch` is told now and then how far it is: the virtual time and the events so far.

@@ -84,6 +84,7 @@ fn setup(workers: Vec<EngineKind>) -> Setup {
         },
         workers,
         reports: None,
+        kv_events: None,
         fleet: Vec::new(),
         until: None,
         seed: 7,

@@ -83,6 +83,8 @@ pub struct Outcome {
     pub reason: Option<Reason>,
     /// Prompt tokens that the scheduler believed to be there.
     pub predicted_tokens: u32,
+    /// Prompt tokens that the warmest of the explained candidates was believed to have; at least `predicted_tokens`.
+    pub warmest_tokens: u32,
     /// Prompt tokens that were there; None: it was not served.
     pub cached_tokens: Option<u32>,
     /// Attempts.
@@ -104,6 +106,13 @@ impl Outcome {
     #[must_use]
     pub fn ttft(&self) -> Option<Duration> {
         self.first_token.map(|at| at.since(self.arrived))
+    }
+
+    /// For each token after the first; None where there was none.
+    #[must_use]
+    pub fn tpot(&self) -> Option<Duration> {
+        let more = self.output_tokens.checked_sub(1).filter(|more| *more > 0)?;
+        (self.end == End::Served).then(|| Some(self.ended.since(self.first_token?) / more))?
     }
 
     /// Uncached prompt tokens and twice the tokens of the answer: what the queue
@@ -129,4 +138,9 @@ pub trait Workload {
     /// What the session does now that this request of it ended: the next request (or the same once more) and how long
     /// after the end it is sent. None: it leaves.
     fn next(&mut self, last: &Outcome) -> Option<(Duration, Ask)>;
+
+    /// What else is sent because of that end, by whomever: asked after each `next` until it says nothing more.
+    fn more(&mut self) -> Option<(Duration, Ask)> {
+        None
+    }
 }

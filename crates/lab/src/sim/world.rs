@@ -1,11 +1,12 @@
 //! The loop: one event after the other, each told to the scheduler, each effect carried out.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use maitred_core::ids::{AttemptId, FlowKey, RequestId, SessionKey, WorkerId};
 use maitred_core::input::{Effect, Input};
-use maitred_core::pool::{FleetChange, Report, Seats, WorkerSpec};
+use maitred_core::pool::{FleetChange, Seats, WorkerSpec};
 use maitred_core::request::{Arrival, Failure, Identity, KeySource};
 use maitred_core::rng::mix;
 use maitred_core::time::Nanos;
@@ -16,6 +17,8 @@ use super::engine::{Engine, EngineKind, Job, Progress};
 use super::events::{Event, Events};
 use super::setup::{FleetEvent, Reports, Run, Setup, SetupError};
 use super::workload::{Ask, End, Outcome, Workload};
+
+mod fleet;
 
 /// Blocks that stand for the leading text.
 const LEADING_BLOCKS: usize = 4;
@@ -37,6 +40,11 @@ struct Worker {
     number: u64,
     next: Option<Nanos>,
     gone: bool,
+    kind: EngineKind,
+    /// Lives of its process so far, the present one not counted.
+    life: u32,
+    /// Its process died and is not back yet.
+    down: bool,
 }
 
 pub(super) struct World<'a> {
@@ -52,9 +60,16 @@ pub(super) struct World<'a> {
     outcomes: Vec<Outcome>,
     fleet: Vec<FleetEvent>,
     reports: Option<Reports>,
+    kv_events: Option<Duration>,
+    /// Tokens in a block of the pool's chains.
+    token_block: u32,
+    /// Preemptions of engines that are no more.
+    preemptions: u64,
     until: Option<Nanos>,
     seed: u64,
     next_request: u64,
+    /// Requests that are on their way from their clients.
+    expected: usize,
     /// The scheduler's timer that is set.
     armed: Option<Nanos>,
     /// Requests that wait: first turns, follow-ups.
@@ -83,6 +98,7 @@ impl<'a> World<'a> {
         if setup.workers.is_empty() {
             return Err(SetupError::NoWorkers);
         }
+        let token_block = setup.pool.token_block;
         let scheduler = Scheduler::new(setup.pool, setup.seed).map_err(SetupError::Pool)?;
         let mut world = World {
             scheduler,
@@ -97,6 +113,10 @@ impl<'a> World<'a> {
             outcomes: Vec::new(),
             fleet: Vec::new(),
             reports: setup.reports,
+            kv_events: setup.kv_events,
+            token_block,
+            expected: 0,
+            preemptions: 0,
             until: setup.until,
             seed: setup.seed,
             next_request: 0,
@@ -131,10 +151,14 @@ impl<'a> World<'a> {
     fn happen(&mut self, event: Event, now: Nanos) {
         match event {
             Event::Start(ask) => {
+                self.expected -= 1;
                 self.arrive(*ask, now);
                 self.next_session();
             }
-            Event::Send(ask) => self.arrive(*ask, now),
+            Event::Send(ask) => {
+                self.expected -= 1;
+                self.arrive(*ask, now);
+            }
             Event::Patience(request) => {
                 let waits = |live: &Live| live.outcome.first_token.is_none();
                 if self.live.get(&request).is_some_and(waits) {
@@ -154,34 +178,28 @@ impl<'a> World<'a> {
                 self.tell(Input::Tick, now);
             }
             Event::Sample => self.sample(now),
-            Event::Heard { worker, gauges } => {
+            Event::Heard { worker, report } => {
                 if !self.workers[worker].gone {
                     let worker = self.workers[worker].id;
-                    let report = Report::Gauges(gauges);
                     self.tell(Input::Report { worker, report }, now);
                 }
             }
-            Event::Fleet(index) => match self.fleet[index].clone() {
-                FleetEvent::Lose(worker) => {
-                    if let Some(worker) = self.workers.get_mut(worker) {
-                        worker.gone = true;
-                        worker.number += 1;
-                        let change = FleetChange::Remove(worker.id);
-                        self.tell(Input::Fleet(change), now);
-                    }
-                }
-                FleetEvent::Drain(worker) => {
-                    if let Some(id) = self.workers.get(worker).map(|worker| worker.id) {
-                        self.tell(Input::Fleet(FleetChange::Drain(id, None)), now);
-                    }
-                }
-                FleetEvent::Join(kind) => self.join(&kind, now),
-            },
+            Event::Kv {
+                worker,
+                life,
+                batch,
+            } => self.hear_kv(worker, life, *batch, now),
+            Event::Back(worker) => self.come_back(worker, now),
+            Event::Fleet(index) => {
+                let event = self.fleet[index].clone();
+                self.change_fleet(event, now);
+            }
         }
     }
 
     fn next_session(&mut self) {
         if let Some((at, ask)) = self.workload.start() {
+            self.expected += 1;
             self.events.push(at, Event::Start(Box::new(ask)));
         }
     }
@@ -195,7 +213,13 @@ impl<'a> World<'a> {
             number: 0,
             next: None,
             gone: false,
+            kind: kind.clone(),
+            life: 0,
+            down: false,
         });
+        if self.kv_events.is_some() {
+            self.workers[index].engine.note_kv_events();
+        }
         self.by_id.insert(id, index);
         let spec = WorkerSpec {
             identity: mix(index as u64),
@@ -211,26 +235,6 @@ impl<'a> World<'a> {
             assume_ready: true,
         };
         self.tell(Input::Fleet(FleetChange::Add(id, spec)), now);
-    }
-
-    fn sample(&mut self, now: Nanos) {
-        let Some(reports) = self.reports else {
-            return;
-        };
-        for (index, worker) in self.workers.iter().enumerate() {
-            if !worker.gone {
-                let gauges = worker.engine.gauges();
-                let event = Event::Heard {
-                    worker: index,
-                    gauges,
-                };
-                self.events.push(now + reports.delay, event);
-            }
-        }
-        // Where all that is left to happen are looks at idle engines, nothing is left to happen.
-        if self.until.is_some() || !self.live.is_empty() {
-            self.events.push(now + reports.every, Event::Sample);
-        }
     }
 
     fn arrive(&mut self, ask: Ask, now: Nanos) {
@@ -251,7 +255,7 @@ impl<'a> World<'a> {
             model: None,
             turn: ask.turn,
             identity: Identity::Tokens,
-            chain: ask.chain.clone(),
+            chain: self.chain(&ask, request),
             prompt_bytes: u64::from(ask.prompt_tokens) * TOKEN_BYTES,
             body_bytes: u64::from(ask.prompt_tokens) * TOKEN_BYTES,
             prompt_tokens: Some(ask.prompt_tokens),
@@ -280,6 +284,7 @@ impl<'a> World<'a> {
             worker: None,
             reason: None,
             predicted_tokens: 0,
+            warmest_tokens: 0,
             cached_tokens: None,
             attempts: 0,
             charged: 0,
@@ -359,6 +364,8 @@ impl<'a> World<'a> {
         outcome.worker = Some(decision.worker.slot);
         outcome.reason = Some(decision.reason);
         outcome.predicted_tokens = decision.predicted_cached_tokens;
+        let matched = decision.candidates.iter().map(|c| c.matched_tokens).max();
+        outcome.warmest_tokens = matched.unwrap_or(0).max(outcome.predicted_tokens);
         outcome.charged = decision.queueing.charge;
         outcome.attempts += 1;
         self.waiting[line(live.ask.turn)] -= 1;
@@ -369,7 +376,13 @@ impl<'a> World<'a> {
             prompt_tokens: live.ask.prompt_tokens,
             output_tokens: live.ask.output_tokens,
         };
-        match self.workers[index].engine.submit(now, job) {
+        let worker = &mut self.workers[index];
+        let taken = if worker.down {
+            Err(Failure::Connect)
+        } else {
+            worker.engine.submit(now, job)
+        };
+        match taken {
             Ok(()) => self.advance(index, now),
             Err(failure) => self.fail(attempt, failure, true, now),
         }
@@ -378,7 +391,7 @@ impl<'a> World<'a> {
     /// Lets an engine speak, and sets its next event.
     fn advance(&mut self, index: usize, now: Nanos) {
         let worker = &mut self.workers[index];
-        if worker.gone {
+        if worker.gone || worker.down {
             return;
         }
         let mut said = core::mem::take(&mut self.said);
@@ -418,6 +431,7 @@ impl<'a> World<'a> {
             }
         }
         self.said = said;
+        self.overhear(index, now);
     }
 
     fn fail(&mut self, attempt: AttemptId, failure: Failure, retry: bool, now: Nanos) {
@@ -452,8 +466,11 @@ impl<'a> World<'a> {
         }
         live.outcome.end = end;
         live.outcome.ended = now;
-        if let Some((after, ask)) = self.workload.next(&live.outcome) {
+        let mut sent = self.workload.next(&live.outcome);
+        while let Some((after, ask)) = sent {
+            self.expected += 1;
             self.events.push(now + after, Event::Send(Box::new(ask)));
+            sent = self.workload.more();
         }
         self.outcomes.push(live.outcome);
     }
@@ -467,7 +484,12 @@ impl<'a> World<'a> {
             live.outcome.ended = ended;
             self.outcomes.push(live.outcome);
         }
+        let inside = self
+            .workers
+            .iter()
+            .map(|worker| worker.engine.preemptions());
         Run {
+            preemptions: self.preemptions + inside.sum::<u64>(),
             ended,
             events,
             line_most: self.line_most,

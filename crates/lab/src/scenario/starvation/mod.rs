@@ -189,6 +189,7 @@ impl Starvation {
             pool,
             workers: vec![worker; self.workers as usize],
             reports: None,
+            kv_events: None,
             fleet: Vec::new(),
             until: Some(Nanos::default() + self.length()),
             seed: self.seed,
