@@ -44,6 +44,8 @@ pub fn read(endpoint: Endpoint, body: &[u8]) -> AnswerFacts {
     for (key, value) in Value::document(body, &long).members() {
         match key {
             b"usage" => reports.usage(&value, input_of(endpoint)),
+            // SGLang's own endpoint.
+            b"meta_info" if endpoint == Endpoint::Other => reports.usage(&value, Input::Whole),
             b"timings" => reports.timings(&value),
             b"error" => facts.error |= is_error(&value),
             b"choices" => {

@@ -41,19 +41,14 @@ pub(crate) enum Input {
 impl Reports {
     /// Lays a `usage` object over what is known. What it does not say stays.
     pub(crate) fn usage(&mut self, usage: &Value<'_, '_>, input: Input) {
+        let mut anthropic = [None; 3];
         for (key, value) in usage.members() {
             let target = match key {
                 b"prompt_tokens" => &mut self.prompt,
                 b"input_tokens" if input == Input::Whole => &mut self.prompt,
-                b"input_tokens" => {
-                    // A later report that fills the field with 0 does not unsay the first one.
-                    if value.u32() == Some(0) && self.uncached.is_some() {
-                        continue;
-                    }
-                    &mut self.uncached
-                }
-                b"cache_read_input_tokens" => &mut self.cache_read,
-                b"cache_creation_input_tokens" => &mut self.cache_written,
+                b"input_tokens" => &mut anthropic[0],
+                b"cache_read_input_tokens" => &mut anthropic[1],
+                b"cache_creation_input_tokens" => &mut anthropic[2],
                 b"completion_tokens" | b"output_tokens" => &mut self.output,
                 b"total_tokens" => &mut self.total,
                 // DeepSeek's name, and one of SGLang's.
@@ -67,6 +62,21 @@ impl Reports {
             };
             *target = value.u32().or(*target);
         }
+        self.parts(anthropic);
+    }
+
+    /// Anthropic's three parts of the input, which belong together: a later report that fills them all
+    /// with 0 unsays nothing, but one of them may be 0 beside others (vLLM first says the whole prompt
+    /// as `input_tokens`, at the end only what was neither read nor written).
+    fn parts(&mut self, said: [Option<u32>; 3]) {
+        let known = self.uncached.is_some();
+        if known && said.iter().all(|count| count.unwrap_or(0) == 0) {
+            return;
+        }
+        let [uncached, read, written] = said;
+        self.uncached = uncached.or(self.uncached);
+        self.cache_read = read.or(self.cache_read);
+        self.cache_written = written.or(self.cache_written);
     }
 
     /// Reads llama.cpp's `timings`.
@@ -82,7 +92,8 @@ impl Reports {
         };
     }
 
-    /// The counts in one form: the prompt is whole, cached tokens are a part of it.
+    /// The counts in one form: the prompt is whole, cached tokens are a part of it. More cached tokens
+    /// than the prompt has (some engines add them up over choices) are no count of it: unknown.
     pub(crate) fn normalised(&self) -> WireUsage {
         let parts = self.uncached.map(|input| {
             input
@@ -91,16 +102,18 @@ impl Reports {
         });
         // Embeddings and rerank write nothing, and some say the total only.
         let total = self.total.filter(|_| self.output.is_none());
+        let prompt = self
+            .prompt
+            .or(parts)
+            .or(self.timings.prompt_tokens)
+            .or(total);
+        let cached = self
+            .cached
+            .or(self.cache_read)
+            .or(self.timings.cached_tokens);
         WireUsage {
-            prompt_tokens: self
-                .prompt
-                .or(parts)
-                .or(self.timings.prompt_tokens)
-                .or(total),
-            cached_tokens: self
-                .cached
-                .or(self.cache_read)
-                .or(self.timings.cached_tokens),
+            prompt_tokens: prompt,
+            cached_tokens: cached.filter(|cached| prompt.is_none_or(|prompt| *cached <= prompt)),
             output_tokens: self.output.or(self.timings.output_tokens),
         }
     }

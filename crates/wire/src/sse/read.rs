@@ -5,19 +5,23 @@ use super::lines::Event;
 use crate::answer::{continuable, input_of, is_error};
 use crate::endpoint::Endpoint;
 use crate::json::Value;
+use crate::usage::Input;
 use memchr::memmem::Finder;
 use std::sync::LazyLock;
 
 static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\""));
+static META_INFO: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"meta_info\""));
 static TIMINGS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"timings\""));
 static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"error\""));
 static ABORT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"abort\""));
 
 /// Whether a chunk after the first token holds anything else that is read.
-fn says_more(data: &[u8]) -> bool {
+fn says_more(endpoint: Endpoint, data: &[u8]) -> bool {
+    let holds = |finder: &Finder<'_>| finder.find(data).is_some();
     [&USAGE, &TIMINGS, &ERROR, &ABORT]
         .iter()
-        .any(|finder| finder.find(data).is_some())
+        .any(|finder| holds(finder))
+        || (endpoint == Endpoint::Other && holds(&META_INFO))
 }
 
 impl Seen {
@@ -40,13 +44,16 @@ impl Seen {
             self.first_token = true;
             return;
         }
-        if self.first_token && !says_more(event.data) {
+        if self.first_token && !says_more(endpoint, event.data) {
             return;
         }
         for (key, value) in Value::document(event.data, &[]).members() {
             match key {
                 b"choices" => value.elements().for_each(|c| self.choice(&c)),
                 b"usage" => self.reports.usage(&value, input_of(endpoint)),
+                b"meta_info" if endpoint == Endpoint::Other => {
+                    self.reports.usage(&value, Input::Whole);
+                }
                 b"timings" => self.reports.timings(&value),
                 b"error" => self.error |= is_error(&value),
                 b"id" => self.id(endpoint, &value),
