@@ -223,6 +223,7 @@ fn fallback_words(reason: &str) -> &str {
         "template" => "the chat template failed",
         "fuel" => "the chat template took too long",
         "media" => "it has parts that are no text",
+        "truncated" => "the engine may cut it",
         "own_template" => "it brings a chat template of its own",
         "no_template" => "there is no chat template for it",
         "endpoint" => "requests of its kind are not rendered",

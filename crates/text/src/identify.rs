@@ -6,6 +6,7 @@ use maitred_core::ids::{ResponseKey, SessionKey};
 use maitred_core::prefix::ChainBuilder;
 use maitred_core::request::{BlockHash, Identity, KeySource};
 use maitred_wire::content::{self, Section, Sink};
+use maitred_wire::fields;
 use maitred_wire::json::token_ids;
 use maitred_wire::opening::{Collector, Opening, continues_response};
 use maitred_wire::{Endpoint, RequestHead};
@@ -160,7 +161,7 @@ pub fn identify(endpoint: Endpoint, head: &RequestHead<'_>, context: &Context<'_
     content::walk(endpoint, head, &mut reader);
     let opening = reader.collector.finish(head);
     let mut identified = match reader.tokens {
-        Some(raw) => from_tokens(raw, context),
+        Some(raw) => from_tokens(raw, token_scope(head, context.scope), context),
         None => {
             let leading = &reader.leading[..reader.leading_len];
             let seed = mix(seeds::LEADING, &[context.scope]);
@@ -182,9 +183,20 @@ fn key_of(bytes: &[u8], seed: u64) -> Option<SessionKey> {
     (!bytes.is_empty()).then(|| SessionKey(xxh3_64_with_seed(bytes, seed)))
 }
 
+/// A prompt that the engine is to cut is not the client's: it is like none but those cut alike.
+fn token_scope(head: &RequestHead<'_>, scope: u64) -> u64 {
+    if !fields::truncates(head) {
+        return scope;
+    }
+    let of = |name| head.value(name).map_or(&b""[..], |value| value.raw());
+    let [tokens, side] = [fields::TRUNCATE, fields::TRUNCATION_SIDE]
+        .map(|name| xxh3_64_with_seed(of(name), seeds::TOKENS));
+    mix(scope, &[tokens, side])
+}
+
 /// A chain over the client's own token ids, four bytes each.
-fn from_tokens(raw: &[u8], context: &Context<'_>) -> Identified {
-    let seed = crate::scope::token_seed(context.scope);
+fn from_tokens(raw: &[u8], scope: u64, context: &Context<'_>) -> Identified {
+    let seed = crate::scope::token_seed(scope);
     let mut chain = ChainBuilder::new(seed, context.token_block.max(1).saturating_mul(4));
     let mut leading = Vec::with_capacity(LEADING_BYTES);
     let mut some = [0_u32; 64];

@@ -13,6 +13,7 @@
 //! and `cache_control`, which clients move from turn to turn.
 
 use crate::endpoint::Endpoint;
+use crate::fields;
 use crate::head::RequestHead;
 use crate::json::Value;
 
@@ -25,7 +26,7 @@ pub const NAME: &[u8] = b"\x1d";
 
 /// Options that change what the engine renders before or around the messages: vLLM's and SGLang's
 /// template options, reasoning switches, adapters that a request names beside its model.
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 15] = [
     "chat_template",
     "chat_template_kwargs",
     "reasoning_effort",
@@ -36,7 +37,8 @@ const OPTIONS: [&str; 14] = [
     "documents",
     "mm_processor_kwargs",
     "add_special_tokens",
-    "truncate_prompt_tokens",
+    fields::TRUNCATE,
+    fields::TRUNCATION_SIDE,
     "lora_path",
     "lora",
     "prompt_template",

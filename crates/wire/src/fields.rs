@@ -109,6 +109,7 @@ const GENERATION: &[&str] = &[
     "top_n_sigma",
     "top_p",
     "truncate_prompt_tokens",
+    "truncation_side",
     "typical_p",
     "use_beam_search",
     "xtc_probability",
@@ -225,6 +226,7 @@ const EMBEDDINGS: &[&str] = &[
     "mm_processor_kwargs",
     "normalize",
     "truncate_prompt_tokens",
+    "truncation_side",
 ];
 
 const RANKING: &[&str] = &[
@@ -250,6 +252,7 @@ const RANKING: &[&str] = &[
     "top_k",
     "top_n",
     "truncate_prompt_tokens",
+    "truncation_side",
     "use_activation",
 ];
 
@@ -298,6 +301,17 @@ pub fn unsupported_fields<'h, 'a: 'h>(
         let known = || EVERYWHERE.contains(name) || lists.iter().any(|list| list.contains(name));
         !lists.is_empty() && !known()
     })
+}
+
+/// The option that has an engine cut the prompt to so many tokens; -1: to what it can take.
+pub const TRUNCATE: &str = "truncate_prompt_tokens";
+/// Which side it cuts.
+pub const TRUNCATION_SIDE: &str = "truncation_side";
+
+/// Whether the engine is to cut the prompt where it is too long.
+#[must_use]
+pub fn truncates(head: &RequestHead<'_>) -> bool {
+    head.value(TRUNCATE).is_some_and(|value| !value.is_null())
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub enum Fallback {
 
 impl Fallback {
     /// All reasons, in a fixed order.
-    pub const REASONS: [&'static str; 12] = [
+    pub const REASONS: [&'static str; 13] = [
         "raised",
         "template",
         "fuel",
@@ -79,6 +79,7 @@ impl Fallback {
         "endpoint",
         "field",
         "too_large",
+        "truncated",
         "tokenizer",
         "token_prompt",
         "busy",
@@ -97,6 +98,7 @@ impl Fallback {
             Self::Render(RenderError::Endpoint) => "endpoint",
             Self::Render(RenderError::Field(_)) => "field",
             Self::Render(RenderError::TooLarge) => "too_large",
+            Self::Render(RenderError::Truncated) => "truncated",
             Self::Tokenizer(_) => "tokenizer",
             Self::TokenPrompt => "token_prompt",
         }

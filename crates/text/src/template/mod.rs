@@ -59,6 +59,9 @@ pub enum RenderError {
     /// The rendered text is larger than allowed.
     #[error("the rendered text is larger than allowed")]
     TooLarge,
+    /// The engine is to cut the prompt, at a place and a side that depend on its own settings.
+    #[error("the engine may cut the prompt")]
+    Truncated,
 }
 
 /// What a template is asked to render.

@@ -3,7 +3,7 @@
 use super::messages::{Dialect, Fields, Reading};
 use super::{CONTINUE_TAG, Call, RenderError, Templates, WallTime};
 use maitred_wire::json::{self, Value as Wire};
-use maitred_wire::{Endpoint, RequestHead};
+use maitred_wire::{Endpoint, RequestHead, fields};
 use minijinja::value::Value;
 
 /// The text that an engine tokenises, and how it does so.
@@ -71,6 +71,9 @@ impl Templates {
         now: WallTime,
         text_bytes_max: usize,
     ) -> Result<Rendered, RenderError> {
+        if fields::truncates(head) {
+            return Err(RenderError::Truncated);
+        }
         let is_chat = match endpoint {
             Endpoint::Chat => true,
             Endpoint::Tokenize => head.field("messages").is_some(),
