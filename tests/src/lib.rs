@@ -15,6 +15,7 @@ mod gate;
 mod http1;
 mod script;
 mod talk;
+mod tokenizer;
 mod worker;
 
 use std::future::Future;
@@ -25,6 +26,7 @@ pub use client::{Client, request, text};
 pub use gate::Gate;
 pub use http1::{Framing, Head, Response};
 pub use script::{Script, Step, json_answer, sse_event, stream_answer};
+pub use tokenizer::{byte_tokenizer, write_model};
 pub use worker::{Recorded, Worker};
 
 /// Longest time any wait of this crate lasts before the test fails. Far above what a loaded

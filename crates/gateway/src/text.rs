@@ -2,6 +2,7 @@
 
 use maitred_text::TextModel;
 use maitred_text::model::LoadError;
+use maitred_text::template::WallTime;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -85,6 +86,7 @@ pub struct PoolText {
     pub model: TextModel,
     /// Where large texts are tokenised.
     pub places: Arc<Places>,
+    utc_offset_seconds: i32,
 }
 
 impl PoolText {
@@ -99,7 +101,17 @@ impl PoolText {
         Ok(Self {
             model: TextModel::load(&settings.files, settings.options)?,
             places: Arc::clone(places),
+            utc_offset_seconds: settings.utc_offset_seconds,
         })
+    }
+
+    /// The engines' local time.
+    pub(crate) fn now(&self) -> WallTime {
+        let unix = i64::try_from(crate::attempt::unix_ms() / 1_000).unwrap_or_default();
+        WallTime {
+            unix_seconds: unix,
+            offset_seconds: self.utc_offset_seconds,
+        }
     }
 
     /// Bytes that may be tokenised on a data thread.

@@ -14,6 +14,9 @@ pub struct IdentitySettings {
     pub files: ModelFiles,
     /// Whose reading of a request, and bounds.
     pub options: TextOptions,
+    /// Seconds by which the engines' local time, which templates print, is ahead of UTC. Containers are
+    /// in UTC unless somebody said otherwise.
+    pub utc_offset_seconds: i32,
 }
 
 impl IdentitySettings {
@@ -36,6 +39,7 @@ impl IdentitySettings {
             },
             "memo_bytes_max": self.options.limits.memo_bytes_max,
             "text_bytes_max": self.options.limits.text_bytes_max,
+            "utc_offset": offset_text(self.utc_offset_seconds),
         })
     }
 }
@@ -110,7 +114,34 @@ fn read_section(
     section.set_bytes(problems, "memo_bytes_max", memo, 0..=(1 << 40));
     let text = &mut limits.text_bytes_max;
     section.set_bytes(problems, "text_bytes_max", text, 1..=(1 << 32));
+    let offset = &mut settings.utc_offset_seconds;
+    section.set(problems, "utc_offset", offset, |field| {
+        let wrong = || field.problem("must be an offset from UTC such as \"+02:00\", in quotes");
+        offset_of(field.text().map_err(|_| wrong())?).ok_or_else(wrong)
+    });
     section.finish(problems);
+}
+
+/// The seconds of `+hh:mm` or `-hh:mm`; zones reach from -12 to +14 hours.
+fn offset_of(text: &str) -> Option<i32> {
+    let (sign, rest) = match text.split_at_checked(1)? {
+        ("+", rest) => (1, rest),
+        ("-", rest) => (-1, rest),
+        _ => return None,
+    };
+    let two = |digits: &str| -> Option<i32> {
+        let plain = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_digit());
+        plain.then(|| digits.parse().ok())?
+    };
+    let (hours, minutes) = rest.split_once(':')?;
+    let minutes = two(hours)? * 60 + two(minutes).filter(|minutes| *minutes < 60)?;
+    (minutes <= 14 * 60).then_some(sign * minutes * 60)
+}
+
+fn offset_text(seconds: i32) -> String {
+    let minutes = seconds.unsigned_abs() / 60;
+    let sign = if seconds < 0 { '-' } else { '+' };
+    format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
 fn directory(field: &Field<'_>) -> Result<Option<PathBuf>, Problem> {
@@ -131,4 +162,27 @@ fn found(
         return Ok(Some(PathBuf::from(text)));
     }
     Err(field.problem(format!("`{text}` {message}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{offset_of, offset_text};
+
+    #[test]
+    fn offsets_are_hours_and_minutes() {
+        for (text, seconds) in [
+            ("+00:00", 0),
+            ("+02:00", 7_200),
+            ("-03:30", -12_600),
+            ("+14:00", 50_400),
+        ] {
+            assert_eq!(offset_of(text), Some(seconds));
+            assert_eq!(offset_text(seconds), text);
+        }
+        for wrong in [
+            "", "+", "2", "02:00", "+2:00", "+02:60", "+14:01", "+02:00 ", "++2:00", "\u{e9}",
+        ] {
+            assert_eq!(offset_of(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -5,7 +5,6 @@ use crate::pool::Pool;
 use maitred_core::Arrival;
 use maitred_core::request::Identity;
 use maitred_text::model::in_tokens;
-use maitred_text::template::WallTime;
 use maitred_text::tokenizer::Plan;
 use maitred_text::{Fallback, Identified};
 use maitred_wire::{Endpoint, RequestHead};
@@ -70,7 +69,7 @@ pub(super) fn begin(
         return (Origin::NotConfigured, None);
     };
     let start = Instant::now();
-    let plan = match text.model.plan(endpoint, head, now()) {
+    let plan = match text.model.plan(endpoint, head, text.now()) {
         Ok(plan) => plan,
         Err(why) => return (Origin::Fallback(why.reason()), None),
     };
@@ -130,13 +129,4 @@ fn put(pool: &Pool, arrival: &mut Arrival, ids: &[u32], scope: u64) {
     arrival.identity = found.identity;
     arrival.prompt_tokens = found.prompt_tokens;
     arrival.leading = found.leading;
-}
-
-/// Engines run in UTC, as containers do.
-fn now() -> WallTime {
-    let unix = i64::try_from(crate::attempt::unix_ms() / 1_000).unwrap_or_default();
-    WallTime {
-        unix_seconds: unix,
-        offset_seconds: 0,
-    }
 }

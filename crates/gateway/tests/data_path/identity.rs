@@ -18,28 +18,8 @@ const TEMPLATE: &str = "{% if reasoning_effort %}[{{ reasoning_effort }}]{% endi
 {% for m in messages %}{% if 'MARK' in m.content %}{{ raise_exception('no ' + m.content) }}{% endif %}\
 <s>{{ m.role }}{{ m.content }}<e>{% endfor %}<s>";
 
-/// Every byte is a token.
-fn tokenizer() -> Value {
-    let plain = |b: u32| matches!(b, 33..=126 | 161..=172 | 174..=255);
-    let mut others = 256..;
-    let vocabulary: serde_json::Map<String, Value> = (0..256_u32)
-        .map(|b| {
-            let c = if plain(b) { b } else { others.next().unwrap() };
-            (char::from_u32(c).unwrap().to_string(), b.into())
-        })
-        .collect();
-    let added = |id: u32, content: &str| {
-        json!({"id": id, "content": content, "single_word": false, "lstrip": false,
-            "rstrip": false, "normalized": false, "special": true})
-    };
-    json!({"version": "1.0", "added_tokens": [added(256, "<s>"), added(257, "<e>")],
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": []}})
-}
-
 fn model(folder: &Path) {
-    write(folder.join("tokenizer.json"), tokenizer().to_string()).unwrap();
-    write(folder.join("chat_template.jinja"), TEMPLATE).unwrap();
+    maitred_tests::write_model(folder, TEMPLATE);
 }
 
 fn known_by_tokens(folder: &Path) -> impl FnOnce(&mut Config) {
@@ -169,6 +149,55 @@ async fn what_changes_the_rendering_changes_the_chain() {
     assert_eq!(worker.last().json(), bodies[6]);
 }
 
+/// A template prints the local time of the engines, which need not be ours.
+#[tokio::test]
+async fn the_time_is_that_of_the_engines_zone() {
+    let folder = tempfile::tempdir().unwrap();
+    model(folder.path());
+    let dated = format!("{{{{ strftime_now('%H') }}}}{TEMPLATE}");
+    write(folder.path().join("chat_template.jinja"), dated).unwrap();
+    let said = "d".repeat(100);
+    for offset in [0, 7_200] {
+        let worker = Worker::start(Script::ok()).await;
+        let running = room(&[&worker], |config| {
+            known_by_tokens(folder.path())(config);
+            let identity = config.pools[0].identity.as_mut().unwrap();
+            identity.utc_offset_seconds = offset;
+        })
+        .await;
+        let hour = |offset: i32| {
+            let unix = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+            let hour = (unix.as_secs() + offset as u64) / 3_600 % 24;
+            format!("{hour:02}")
+        };
+        // The hour may turn between: then once more.
+        let mut tries = 0;
+        let now = loop {
+            let before = hour(offset);
+            tries += 1;
+            asked(&running, &format!("{tries}"), &chat(&[("user", &said)])).await;
+            if before == hour(offset) {
+                break before;
+            }
+        };
+        // The client's own ids of what was rendered find it; those of another hour do not.
+        for (id, hour, found) in [("own", now, 96), ("other", hour(offset + 3_600), 0)] {
+            let ids = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();
+            let prompt = [&ids(&hour)[..], &[256], &ids("user"), &ids(&said)].concat();
+            let body = json!({"model": "m", "prompt": prompt}).to_string();
+            let headers = [("content-type", "application/json"), ("x-request-id", id)];
+            let request = maitred_tests::request("POST", "/v1/completions", &headers, body);
+            soon(client(&running).await.exchange(&request)).await;
+            let record = attempts(&running, id, 1).await.remove(0);
+            assert_eq!(
+                record.predicted_cached_tokens,
+                Some(found),
+                "{offset}: {id}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_cannot_be_rendered_is_served_by_its_bytes() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,6 +210,10 @@ async fn what_cannot_be_rendered_is_served_by_its_bytes() {
     // Its bytes are found again, and are never taken for tokens.
     let again = asked(&running, "again", &raises).await;
     assert!(again.predicted_cached_tokens.unwrap() > 0);
+    let mut cut = chat(&[("user", &"v".repeat(300))]);
+    cut["truncate_prompt_tokens"] = json!(20);
+    let record = asked(&running, "cut", &cut).await;
+    assert_eq!(fallback(&record), ("bytes", Some("truncated")));
     let picture = |url: &str| {
         let parts = json!([{"type": "text", "text": "w".repeat(300)},
             {"type": "image_url", "image_url": {"url": url}}]);
@@ -257,6 +290,9 @@ async fn files_that_cannot_be_used_are_named_with_their_place() {
     let good = check(&file(&format!("{{ model_dir: {dir}, dialect: sglang }}"))).unwrap();
     assert_eq!(good.show()["pools"][0]["identity"]["dialect"], "sglang");
     check(&file(&dir.to_string())).unwrap();
+    let ahead = format!("{{ model_dir: {dir}, utc_offset: \"+02:00\" }}");
+    let ahead = check(&file(&ahead)).unwrap().show();
+    assert_eq!(ahead["pools"][0]["identity"]["utc_offset"], "+02:00");
     for (line, field, message) in [
         ("/no/where".to_owned(), "identity", "is no directory"),
         (
@@ -268,6 +304,11 @@ async fn files_that_cannot_be_used_are_named_with_their_place() {
             format!("{{ model_dir: {dir}, dialect: x }}"),
             "identity.dialect",
             "must be vllm",
+        ),
+        (
+            format!("{{ model_dir: {dir}, utc_offset: Berlin }}"),
+            "identity.utc_offset",
+            "must be an offset from UTC",
         ),
         (
             "{ content: string }".to_owned(),
