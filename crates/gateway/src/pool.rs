@@ -38,7 +38,7 @@ impl Default for IdleSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
     /// The credential to send it is no header value.
-    #[error("worker `{0}`: `api_key` has characters that a header can not hold")]
+    #[error("worker `{0}`: `api_key` is empty, or has characters that a header can not hold")]
     Credential(String),
     /// Its KV events cannot be followed.
     #[error("worker `{worker}`: `kv_events`: {source}")]

@@ -378,6 +378,10 @@ fn read_seats(section: &mut Section<'_>, seats: &mut Seats, problems: &mut Vec<P
 /// A key becomes the value of an `Authorization` header.
 fn read_api_key(field: &Field<'_>) -> Result<Option<Secret>, Problem> {
     let key = field.text()?;
+    // Workers would get a credential that is none.
+    if key.trim().is_empty() {
+        return Err(field.problem("must not be empty: leave it out"));
+    }
     if http::HeaderValue::from_str(key).is_err() {
         return Err(field.problem("has characters that a header cannot carry"));
     }

@@ -64,6 +64,8 @@ impl Upstream {
         shards: usize,
     ) -> Option<Self> {
         let authorization = match &settings.api_key {
+            // A credential that is none helps nobody.
+            Some(key) if key.reveal().trim().is_empty() => return None,
             Some(key) => {
                 let mut value = HeaderValue::from_str(&format!("Bearer {}", key.reveal())).ok()?;
                 value.set_sensitive(true);

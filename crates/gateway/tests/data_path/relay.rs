@@ -1,6 +1,7 @@
 //! What one side says, the other side hears, byte for byte.
 
 use crate::{CHAT, PATH, at_rest, attempts, client, room};
+use maitred_gateway::config::{Secret, check};
 use maitred_records::Outcome;
 use maitred_tests::{Script, Step, Worker, json_answer, request};
 
@@ -155,6 +156,49 @@ async fn connection_matters_credentials_and_cookies_stay_here() {
     }
     for gone in ["server", "set-cookie", "keep-alive", "x-hop"] {
         assert_eq!(response.head.header(gone), None, "{gone}");
+    }
+}
+
+/// The gateway's own credential reached workers, or an empty one did.
+#[tokio::test]
+async fn a_worker_gets_its_own_credential_and_no_other() {
+    let [plain, own] = [
+        Worker::start(Script::ok()).await,
+        Worker::start(Script::ok()).await,
+    ];
+    for pass in [false, true] {
+        let running = room(&[&plain, &own], |config| {
+            config.pools[0].pass_credentials = pass;
+            config.pools[0].workers[1].api_key = Some(Secret::new("w-1"));
+        })
+        .await;
+        let sent = [("authorization", "Bearer gw-1"), ("x-api-key", "gw-1")];
+        for _ in 0..2 {
+            let sent = request("POST", PATH, &sent, CHAT);
+            assert_eq!(client(&running).await.exchange(&sent).await.status(), 200);
+        }
+        let got = |worker: &Worker| {
+            let head = worker.last().head;
+            let all = head
+                .headers
+                .iter()
+                .filter(|(name, _)| name == "authorization");
+            let values: Vec<String> = all.map(|(_, value)| value.clone()).collect();
+            (values, head.header("x-api-key").map(str::to_owned))
+        };
+        let passed = |value: &str| pass.then(|| value.to_owned());
+        let theirs = passed("Bearer gw-1").into_iter().collect();
+        assert_eq!(got(&plain), (theirs, passed("gw-1")));
+        assert_eq!(got(&own), (vec!["Bearer w-1".to_owned()], passed("gw-1")));
+    }
+    let pool = "pools: [{ workers: [{ url: 'http://h:1', api_key: '";
+    assert!(check(&format!("{pool}w-1' }}] }}]")).is_ok());
+    for empty in ["", "  "] {
+        let problems = check(&format!("{pool}{empty}' }}] }}]")).unwrap_err();
+        assert!(
+            problems[0].message.contains("must not be empty"),
+            "{problems:?}"
+        );
     }
 }
 
