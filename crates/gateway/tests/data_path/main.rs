@@ -1,16 +1,24 @@
 //! The data path over real sockets, with scripted workers: one binary for all of it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr
+)]
 
 mod cancel;
+mod corrections;
 mod framing;
 mod heartbeat;
 mod identity;
+mod recordings;
 mod relay;
 mod retry;
 mod routes;
 mod shutdown;
 mod stream;
 mod tenants;
+mod tokenizers;
 
 use maitred_core::place::PolicyConfig;
 use maitred_gateway::config::{Config, PoolSettings};
