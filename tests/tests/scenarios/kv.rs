@@ -12,13 +12,13 @@ use crate::{Served, serve_file};
 const BLOCK: u64 = 16;
 
 /// Where one simulated engine listens, life after life.
-struct Place {
+pub(crate) struct Place {
     http: u16,
     events: u16,
 }
 
 impl Place {
-    fn any() -> Self {
+    pub(crate) fn any() -> Self {
         let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port));
         let http = free(0).unwrap().local_addr().unwrap().port();
         loop {
@@ -30,7 +30,7 @@ impl Place {
     }
 
     /// A life of the engine, ended when dropped.
-    async fn engine(&self, further: &[&str]) -> Child {
+    pub(crate) async fn engine(&self, further: &[&str]) -> Child {
         let (port, events) = (self.http.to_string(), self.events.to_string());
         let mut command = Command::new(maitred_tests::maitred_path());
         command
@@ -47,7 +47,7 @@ impl Place {
         engine
     }
 
-    fn worker(&self, replay: bool) -> String {
+    pub(crate) fn worker(&self, replay: bool) -> String {
         let (http, events) = (self.http, self.events);
         let replay = if replay {
             format!(", replay: 'tcp://127.0.0.1:{}'", events + 1)

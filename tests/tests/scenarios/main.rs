@@ -9,6 +9,7 @@ mod clients;
 mod fleet;
 mod health;
 mod herd;
+mod isolation;
 mod kv;
 mod leaks;
 mod line;
