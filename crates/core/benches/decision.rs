@@ -164,6 +164,7 @@ fn guest(request: u64, session: u64, turn: u32, chain: &[u64]) -> Box<Arrival> {
         prompt_tokens: None,
         max_tokens: Some(256),
         extra_prompts: 0,
+        reads_cache: true,
         deadline: None,
         retryable: true,
         plain: false,

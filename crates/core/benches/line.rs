@@ -98,6 +98,7 @@ impl Room {
             prompt_tokens: None,
             max_tokens: Some(100),
             extra_prompts: 0,
+            reads_cache: true,
             deadline: None,
             retryable: true,
             plain: false,

@@ -97,6 +97,10 @@ pub struct Arrival {
     pub max_tokens: Option<u32>,
     /// Prompts in a batch request beyond the first: load, but not identity.
     pub extra_prompts: u32,
+    /// The engine may take what it has of the prompt from its cache. Where the request forbids that, or
+    /// wants what only computing gives, nothing of it counts as held, and an answer that found
+    /// nothing tells nothing.
+    pub reads_cache: bool,
     /// Give up waiting in the line at this time, where the pool's `max_wait` does not end before.
     pub deadline: Option<Nanos>,
     /// The caller may retry it on another worker (up to the pool's attempts).

@@ -74,6 +74,8 @@ pub struct Identified {
     pub previous_response: Option<ResponseKey>,
     /// Prompts beyond the first.
     pub extra_prompts: u32,
+    /// The engine may take the prompt from its cache.
+    pub reads_cache: bool,
 }
 
 impl Identified {
@@ -93,6 +95,7 @@ impl Identified {
             leading: None,
             previous_response: None,
             extra_prompts: 0,
+            reads_cache: true,
         }
     }
 }
@@ -175,6 +178,7 @@ pub fn identify(endpoint: Endpoint, head: &RequestHead<'_>, context: &Context<'_
     };
     identified.turn = opening.turn;
     identified.extra_prompts = opening.extra_prompts;
+    identified.reads_cache = fields::reads_cache(head);
     set_keys(&mut identified, &opening, head, context);
     identified
 }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod options;
+
 use crate::{Context, Identified, Scope, identify, scope};
 use maitred_core::request::{Identity, KeySource};
 use maitred_wire::{Endpoint, head};
@@ -304,37 +306,6 @@ fn prompts_of_all_shapes_have_keys() {
     assert_eq!(texts.session, of(json!("a")).session);
     let empty = of(json!(""));
     assert!(empty.chain.is_empty());
-}
-
-#[test]
-fn prompts_that_the_engine_cuts_are_like_none_but_those_cut_alike() {
-    let ids: Vec<u32> = (0..100).collect();
-    let chain = |prompt: &Value, tokens: Value, side: Value| {
-        let body = json!({"model": "m", "prompt": prompt,
-            "truncate_prompt_tokens": tokens, "truncation_side": side});
-        of(Endpoint::Completions, &body).chain
-    };
-    for prompt in [json!(ids), json!("words ".repeat(40))] {
-        let plain = of(
-            Endpoint::Completions,
-            &json!({"model": "m", "prompt": prompt}),
-        )
-        .chain;
-        let cut = |tokens: Value, side: Value| chain(&prompt, tokens, side);
-        let left = cut(json!(50), json!("left"));
-        assert_eq!(left, cut(json!(50), json!("left")));
-        for other in [
-            &plain,
-            &cut(json!(50), json!("right")),
-            &cut(json!(51), json!("left")),
-        ] {
-            assert_eq!(other.len().min(1), 1);
-            assert!(!left.contains(&other[0]));
-        }
-    }
-    let ids = json!(ids);
-    let plain = of(Endpoint::Completions, &json!({"model": "m", "prompt": ids})).chain;
-    assert_eq!(chain(&ids, Value::Null, Value::Null), plain);
 }
 
 #[test]

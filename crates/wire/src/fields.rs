@@ -314,6 +314,19 @@ pub fn truncates(head: &RequestHead<'_>) -> bool {
     head.value(TRUNCATE).is_some_and(|value| !value.is_null())
 }
 
+/// Whether the engine may serve the prompt from its cache: not where the request says so (llama.cpp's
+/// `cache_prompt`), nor where it asks for the probabilities of the prompt's own tokens, which are only
+/// had by computing them (vLLM; a completion's `echo` with `logprobs` is the same).
+#[must_use]
+pub fn reads_cache(head: &RequestHead<'_>) -> bool {
+    let said = |name: &str| head.value(name).filter(|value| !value.is_null());
+    let is = |name: &str, flag: bool| said(name).and_then(|value| value.bool()) == Some(flag);
+    let probabilities = said("prompt_logprobs").is_some()
+        || said("prompt_logprob_token_ids").is_some()
+        || (is("echo", true) && said("logprobs").is_some());
+    !(is("cache_prompt", false) || probabilities)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -63,6 +63,7 @@ impl Table {
                 prompt_tokens: None,
                 max_tokens: None,
                 extra_prompts: 0,
+                reads_cache: true,
                 deadline: None,
                 retryable: true,
                 plain: false,

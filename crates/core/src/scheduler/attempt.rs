@@ -255,7 +255,7 @@ impl Scheduler {
             self.ratio.learn(guest.prompt_bytes, tokens);
             self.refit_capacities();
         }
-        let Some(cached) = usage.cached_tokens else {
+        let Some(cached) = usage.cached_tokens.filter(|_| guest.reads_cache) else {
             return;
         };
         let prompt = usage.prompt_tokens.unwrap_or(request.prompt_tokens);

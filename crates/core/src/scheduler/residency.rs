@@ -122,6 +122,9 @@ impl Scheduler {
                 belief.blocks = seen.blocks;
             }
         }
+        if !request.guest.reads_cache {
+            belief.blocks = 0;
+        }
         belief.source = match belief.blocks {
             0 => PredictionSource::None,
             blocks if blocks == belief.observed => PredictionSource::Observed,

@@ -59,6 +59,7 @@ pub(crate) fn arrival(chain: Vec<u64>) -> Arrival {
         prompt_tokens: None,
         max_tokens: None,
         extra_prompts: 0,
+        reads_cache: true,
         deadline: None,
         retryable: true,
         plain: false,

@@ -215,6 +215,7 @@ impl Hall {
             prompt_tokens: Some(prompt),
             max_tokens: Some(output),
             extra_prompts: 0,
+            reads_cache: true,
             deadline: None,
             retryable: true,
             plain: false,

@@ -80,6 +80,7 @@ impl Bar {
             prompt_tokens: Some(prompt(self.next)),
             max_tokens: Some(0),
             extra_prompts: 0,
+            reads_cache: true,
             deadline: None,
             retryable: true,
             plain: false,

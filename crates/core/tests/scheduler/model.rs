@@ -261,6 +261,7 @@ impl Model {
             prompt_tokens: None,
             max_tokens,
             extra_prompts: extra,
+            reads_cache: true,
             deadline: deadline_ms.map(|ms| self.now + Duration::from_millis(ms)),
             retryable,
             plain,

@@ -272,6 +272,7 @@ fn arrival(
         prompt_tokens: found.prompt_tokens,
         max_tokens,
         extra_prompts: found.extra_prompts,
+        reads_cache: found.reads_cache,
         deadline: None,
         retryable: true,
         plain: false,

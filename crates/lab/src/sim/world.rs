@@ -225,9 +225,8 @@ impl<'a> World<'a> {
             identity: mix(index as u64),
             seats: Seats {
                 slots: Some(kind.slots()),
-                prefill_tokens: None,
                 kv_tokens: Some(kind.kv_tokens()),
-                cache_slots: None,
+                ..Seats::default()
             },
             models: Vec::new(),
             limits: Default::default(),
@@ -261,6 +260,7 @@ impl<'a> World<'a> {
             prompt_tokens: Some(ask.prompt_tokens),
             max_tokens: Some(ask.output_tokens),
             extra_prompts: 0,
+            reads_cache: true,
             plain: false,
             deadline: None,
             retryable: true,

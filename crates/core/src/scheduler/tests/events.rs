@@ -236,6 +236,33 @@ fn a_worker_that_never_caches_is_found_out() {
     assert_eq!(table.asks(21, 10), (160, PredictionSource::Predicted));
 }
 
+/// Answers to requests that forbid the cache made it look cold for everybody.
+#[test]
+fn who_does_not_read_the_cache_proves_nothing_of_it() {
+    let mut table = table();
+    table.answer(0, 10, 0);
+    for id in 1..20 {
+        table.always(0, Duration::ZERO);
+        let mut guest = told(id, 10);
+        guest.reads_cache = false;
+        let decision = table.settle(guest);
+        assert_eq!(decision.predicted_cached_tokens, 0);
+        assert_eq!(decision.belief.source, PredictionSource::None);
+        assert_eq!(decision.belief.predicted, 10, "it is there all the same");
+        table.send(Input::Finished {
+            attempt: decision.attempt,
+            usage: Usage {
+                prompt_tokens: Some(160),
+                cached_tokens: Some(0),
+                output_tokens: None,
+            },
+            served: true,
+        });
+    }
+    assert_eq!(table.asks(30, 10), (160, PredictionSource::Predicted));
+    assert!(!table.scheduler.workers(table.now)[0].not_caching);
+}
+
 /// One restart is seen by probes, by the start time and by the events, in any order: the cache began
 /// one new life, not three.
 #[test]

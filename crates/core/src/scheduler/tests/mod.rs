@@ -66,6 +66,7 @@ fn guest(id: u64) -> Arrival {
         prompt_tokens: None,
         max_tokens: None,
         extra_prompts: 0,
+        reads_cache: true,
         deadline: None,
         retryable: true,
         plain: false,
