@@ -6,7 +6,7 @@
 use crate::driver::{Ticket, Verdict};
 use crate::gateway::Gateway;
 use crate::listener::Attended;
-use crate::metrics::{CancelStage, ModelMetrics};
+use crate::metrics::{CancelStage, ModelMetrics, WaitEnd};
 use crate::pool::Pool;
 use crate::upstream::Upstream;
 use maitred_core::decision::Scored;
@@ -122,7 +122,7 @@ impl Guest {
     /// Tells the scheduler of the request.
     pub(crate) fn arrive(story: Story, pool: Arc<Pool>, arrival: Box<Arrival>) -> Self {
         pool.metrics.session_key(arrival.session_source);
-        let facts = Facts {
+        let mut facts = Facts {
             tenant: arrival.tenant.0,
             session: arrival.session.map(|s| s.0),
             session_source: arrival.session_source.as_str(),
@@ -132,10 +132,11 @@ impl Guest {
             },
             turn: arrival.turn,
             prompt_bytes: arrival.prompt_bytes,
-            arrived: pool.driver.now(),
+            arrived: Nanos::default(),
         };
         let request = arrival.request;
-        let ticket = pool.driver.arrive(arrival);
+        let ticket;
+        (ticket, facts.arrived) = pool.driver.arrive(arrival);
         Self {
             story,
             pool,
@@ -180,8 +181,9 @@ impl Guest {
                 Verdict::Refused {
                     refusal,
                     retry_after,
+                    at,
                 } => {
-                    self.refused(refusal);
+                    self.refused(refusal, at);
                     return Err((refusal, retry_after));
                 }
             }
@@ -328,7 +330,7 @@ impl Guest {
         self.pool.driver.now().since(self.facts.arrived)
     }
 
-    fn refused(&mut self, refusal: Refusal) {
+    fn refused(&mut self, refusal: Refusal, at: Nanos) {
         // The scheduler has forgotten it already.
         self.open = false;
         let model = Arc::clone(&self.story.model);
@@ -340,13 +342,12 @@ impl Guest {
         }
         model.request(self.story.endpoint, Outcome::Refused);
         // Or those who never start would not be seen among those who wait.
-        self.pool
-            .metrics
-            .waited(self.facts.turn, self.since_arrival());
+        let (wait, metrics) = (at.since(self.facts.arrived), &self.pool.metrics);
+        metrics.waited(self.facts.turn, wait, WaitEnd::Refused);
         self.decision = None;
         let mut record = self.record(Outcome::Refused, None, None, Usage::default());
         record.reason = Some(Cow::Borrowed(refusal.as_str()));
-        record.queue_ms = record.e2e_ms;
+        record.queue_ms = ms(wait);
         self.story.gateway.keep(record);
     }
 
@@ -477,16 +478,19 @@ impl Drop for Guest {
             .driver
             .close(self.request, Input::Cancel(self.request));
         self.pool.metrics.cancelled(self.stage);
-        if self.decision.is_none() {
-            self.pool
-                .metrics
-                .waited(self.facts.turn, self.since_arrival());
+        let in_vain = self.decision.is_none().then(|| self.since_arrival());
+        if let Some(wait) = in_vain {
+            let metrics = &self.pool.metrics;
+            metrics.waited(self.facts.turn, wait, WaitEnd::Left);
         }
         self.story
             .model
             .request(self.story.endpoint, Outcome::Cancelled);
         let mut record = self.record(Outcome::Cancelled, None, None, Usage::default());
         record.failure = Some(Cow::Borrowed(self.stage.as_str()));
+        if let Some(wait) = in_vain {
+            record.queue_ms = ms(wait);
+        }
         self.story.gateway.keep(record);
     }
 }

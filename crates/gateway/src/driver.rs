@@ -29,6 +29,8 @@ pub enum Verdict {
         refusal: Refusal,
         /// When it may try again.
         retry_after: Option<RetryAfter>,
+        /// When this was decided.
+        at: Nanos,
     },
 }
 
@@ -157,16 +159,16 @@ impl Driver {
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// A request arrives. What becomes of it comes through the ticket; the caller owes `Cancel` for
-    /// it until it was refused, finished, or failed without retry.
-    pub fn arrive(&self, arrival: Box<Arrival>) -> Arc<Ticket> {
+    /// A request arrives; returns when. What becomes of it comes through the ticket; the caller owes
+    /// `Cancel` for it until it was refused, finished, or failed without retry.
+    pub fn arrive(&self, arrival: Box<Arrival>) -> (Arc<Ticket>, Nanos) {
         let ticket = Arc::new(Ticket::default());
         let request = arrival.request;
-        self.run(|state| {
+        let at = self.run(|state| {
             state.live.insert(request, Arc::clone(&ticket));
             Input::Arrive(arrival)
         });
-        ticket
+        (ticket, at)
     }
 
     /// Anything else that happened.
@@ -211,27 +213,30 @@ impl Driver {
         });
     }
 
-    fn run(&self, input: impl FnOnce(&mut State) -> Input) {
+    /// Returns the time that the scheduler was told.
+    fn run(&self, input: impl FnOnce(&mut State) -> Input) -> Nanos {
         let mut wakers: Vec<Waker> = Vec::new();
-        {
+        let at = {
             let mut state = self.state.lock();
             let input = input(&mut state);
             let mut effects = std::mem::take(&mut state.effects);
             let now = self.now();
             state.scheduler.handle(now, input, &mut effects);
             for effect in effects.drain(..) {
-                if let Some(waker) = self.route(&mut state, effect) {
+                if let Some(waker) = self.route(&mut state, effect, now) {
                     wakers.push(waker);
                 }
             }
             state.effects = effects;
-        }
+            now
+        };
         for waker in wakers {
             waker.wake();
         }
+        at
     }
 
-    fn route(&self, state: &mut State, effect: Effect) -> Option<Waker> {
+    fn route(&self, state: &mut State, effect: Effect, at: Nanos) -> Option<Waker> {
         match effect {
             Effect::Dispatch(decision) => {
                 if let Some(desk) = state.desks.get(&decision.worker) {
@@ -249,6 +254,7 @@ impl Driver {
                 ticket.tell(Verdict::Refused {
                     refusal,
                     retry_after,
+                    at,
                 })
             }
             Effect::Abort(AttemptId { request, number }) => state.live.get(&request)?.abort(number),

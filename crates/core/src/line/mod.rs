@@ -25,7 +25,7 @@ pub mod vtc;
 
 pub use config::FairnessConfig;
 pub use terms::{Band, LineKind, LineLimits, TenantTerms, Tenants};
-pub use view::{LineView, LinesView, TenantView};
+pub use view::{ClassView, LineView, LinesView, TenantView};
 
 use crate::ids::{RequestId, WorkerId};
 use crate::scheduler::PoolConfig;
@@ -219,10 +219,7 @@ impl Line {
 
     /// One is dispatched for the first time.
     pub(crate) fn served(&mut self, ticket: &Ticket, bands: &[Band], now: Nanos) {
-        self.counts.charged(ticket.tenant, ticket.charge());
-        let line = self.counts.line(ticket.band, ticket.line);
-        line.dispatched += 1;
-        line.dispatched_charge += ticket.charge() as u64;
+        self.counts.dispatched(ticket);
         if let Some(class) = self.classes.get_mut(&ticket.class) {
             class.served(ticket, bands, now);
         }

@@ -65,6 +65,11 @@ pub(crate) trait Order: Send {
         None
     }
 
+    /// The least that this share may come down to.
+    fn share_floor(&self, _line: LineKind) -> Option<f64> {
+        None
+    }
+
     /// Whether its own books are right.
     fn check(&self) -> Result<(), &'static str> {
         Ok(())

@@ -430,6 +430,13 @@ impl Order for Promise {
         })
     }
 
+    fn share_floor(&self, line: LineKind) -> Option<f64> {
+        Some(match line {
+            LineKind::New => self.options.new_share_floor,
+            LineKind::Returning => 1.0 - self.options.new_share,
+        })
+    }
+
     fn check(&self) -> Result<(), &'static str> {
         self.lanes[NEW].tenants.check()?;
         self.lanes[RETURNING].tenants.check()

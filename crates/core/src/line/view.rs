@@ -1,7 +1,7 @@
 //! The queue as the admin API and the metrics show it.
 
 use super::LineKind;
-use crate::ids::TenantId;
+use crate::ids::{TenantId, WorkerId};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -16,6 +16,32 @@ pub struct LinesView {
     pub tenants: Vec<TenantView>,
     /// Tenants that wait.
     pub tenants_waiting: usize,
+    /// Those who wait for the same workers, for each set of workers for which somebody does; all
+    /// that compete for the same seats have one drain and one prediction.
+    pub classes: Vec<ClassView>,
+    /// Jain's index over what all tenants that wait were served by weight: 1: all alike; 1/n: one of
+    /// n got all. Who was never served is in it. None: fewer than two wait, or nobody was served.
+    pub jain_service: Option<f64>,
+    /// The same over their slowdowns (not by weight: what callers feel). None: fewer than two wait,
+    /// or no time of service was measured yet.
+    pub jain_slowdown: Option<f64>,
+    /// How long a served request takes its seat, lately, in seconds; None: none was served yet.
+    pub service_seconds: Option<f64>,
+}
+
+/// Those who wait for the same workers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClassView {
+    /// Who could take them.
+    pub workers: Vec<WorkerId>,
+    /// How many wait.
+    pub waiting: usize,
+    /// Of them, those who hold for one worker.
+    pub holding: usize,
+    /// Charge dispatched per second while somebody waited, lately; None: nothing was measured yet.
+    pub drain_rate: Option<f64>,
+    /// When one that came now would start, by band and line; None: nothing was measured yet.
+    pub starts: Vec<(u16, LineKind, Option<Duration>)>,
 }
 
 /// One line of one band. Counts of what happened run since the scheduler was made.
@@ -33,6 +59,11 @@ pub struct LineView {
     pub charge: u64,
     /// How long the oldest has waited; None: nobody waits.
     pub oldest: Option<Duration>,
+    /// How long all who wait have waited so far, together: with the waits that ended, no wait is
+    /// left out because it has not ended.
+    pub waited: Duration,
+    /// First turns that wait longer than `start_within` already.
+    pub overdue: usize,
     /// When one that came now would start; None: nothing was measured yet.
     pub predicted_start: Option<Duration>,
     /// Charge dispatched per second while somebody waited, lately; None: nothing was measured yet.
@@ -40,6 +71,11 @@ pub struct LineView {
     /// The share of the dispatched charge that is this line's while both wait; None: the fairness
     /// policy in force states none.
     pub share: Option<f64>,
+    /// The least that the share may come down to; None: as above.
+    pub share_floor: Option<f64>,
+    /// Charge dispatched from this line while the other line of its band waited: over that of both,
+    /// the share that it had.
+    pub contested_charge: u64,
     /// Requests dispatched.
     pub dispatched: u64,
     /// Their charge.
@@ -73,4 +109,8 @@ pub struct TenantView {
     pub flows: usize,
     /// Charge dispatched for it since it last began to wait, trued up with what engines reported.
     pub served_charge: f64,
+    /// Mean of (wait + service) / service over its requests that were served since it last began to
+    /// wait and those that wait, who are taken to be served as long as others were lately. None: no
+    /// time of service was measured yet.
+    pub slowdown: Option<f64>,
 }

@@ -84,6 +84,10 @@ impl Scheduler {
         self.settle(&request, moved, usage, now);
         let worker = attempt.lease.worker;
         let dispatched = attempt.dispatched;
+        if served {
+            let (wait, service) = (dispatched.since(request.arrived), now.since(dispatched));
+            self.line.counts.ended(request.guest.tenant, wait, service);
+        }
         self.release(attempt.lease);
         if let Some(worker) = self.fleet.get_mut(worker) {
             worker.health.went_on(dispatched, now);

@@ -5,7 +5,7 @@
 //!   home and health.
 //! - `fleet`: workers come, go, drain, report; a new life of a cache.
 //! - `residency`: what workers are believed to hold, by their own word and by ours.
-//! - `queue`: the line: tickets, classes, holders, free seats.
+//! - `queue`: the line: tickets, classes, holders, free seats; `lines`: how it is shown.
 //! - `wake`: what happens because time passed, and the pass over the line.
 //! - `explain`: the decision record. `check`: the invariants.
 
@@ -16,6 +16,7 @@ mod check;
 mod config;
 mod explain;
 mod fleet;
+mod lines;
 mod queue;
 mod request;
 mod residency;

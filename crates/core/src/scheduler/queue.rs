@@ -5,9 +5,9 @@ use super::candidates::{Pin, could_take, has_room};
 use super::request::{Hold, Request};
 use crate::ids::WorkerId;
 use crate::input::Effect;
-use crate::limits::{LINE_SCAN_MAX, TENANTS_SHOWN_MAX};
+use crate::limits::LINE_SCAN_MAX;
 use crate::line::ticket::{Bill, ClassId, Standing, Ticket};
-use crate::line::{Class, LineKind, LinesView};
+use crate::line::{Class, LineKind};
 use crate::request::{Arrival, Usage};
 use crate::time::Nanos;
 use alloc::boxed::Box;
@@ -269,47 +269,5 @@ impl Scheduler {
             self.keep(request);
         }
         self.room = true;
-    }
-
-    /// The queue: who waits, how long it would take, what came of it.
-    #[must_use]
-    pub fn lines(&self, now: Nanos) -> LinesView {
-        let (tenants, tenants_waiting) = self.line.counts.tenants(TENANTS_SHOWN_MAX);
-        let mut lines: Vec<_> = self.line.counts.lines.iter().flatten().cloned().collect();
-        // The class in which most wait speaks for the line.
-        let class = self.line.classes().max_by_key(|(_, class)| class.waiting);
-        let waiting = lines.iter().filter(|line| line.waiting > 0).count();
-        let mut seen = 0;
-        for (_, id) in self.line.iter() {
-            if seen == waiting {
-                break;
-            }
-            let Some(request) = self.requests.get(&id) else {
-                continue;
-            };
-            let ticket = &request.ticket;
-            let of =
-                |l: &&mut crate::line::LineView| l.band == ticket.band && l.line == ticket.line;
-            if let Some(line) = lines.iter_mut().find(of).filter(|l| l.oldest.is_none()) {
-                line.oldest = Some(now.since(request.arrived));
-                seen += 1;
-            }
-        }
-        for line in &mut lines {
-            if let Some((_, class)) = class {
-                let order = class.order(line.band);
-                let each = line.dispatched_charge.checked_div(line.dispatched);
-                let before = order.ahead(line.line, each.unwrap_or(0) as f64, &class.drain);
-                line.predicted_start = class.drain.time_for(before, order.quantile(), now);
-                line.drain_rate = class.drain.rate();
-                line.share = order.share(line.line);
-            }
-        }
-        LinesView {
-            fairness: self.config.fairness.name(),
-            lines,
-            tenants,
-            tenants_waiting,
-        }
     }
 }

@@ -3,7 +3,7 @@
 use super::answer::{Answer, Fields, Wrong, json_answer};
 use crate::config::{Choice, from_json};
 use crate::gateway::Gateway;
-use crate::metrics::{PoolRow, WorkerRow, jain};
+use crate::metrics::{PoolRow, WorkerRow};
 use crate::pool::Pool;
 use http::StatusCode;
 use maitred_core::Input;
@@ -137,12 +137,12 @@ pub fn rows(gateway: &Gateway) -> Vec<PoolRow> {
             PoolRow {
                 pool: Name::from(pool.name.as_str()),
                 line_len,
-                tenants_jain: jain(&lines.tenants),
-                lines: lines
+                bands: lines
                     .lines
-                    .into_iter()
-                    .map(|line| (Name::from(pool.band_name(line.band)), line))
+                    .iter()
+                    .map(|line| Name::from(pool.band_name(line.band)))
                     .collect(),
+                lines,
                 index_bytes,
                 observed_bytes,
                 text: pool.text.as_ref().map(|text| text.model.counts()),

@@ -1,19 +1,20 @@
 //! Gauges of the lines: what waits, how long the oldest has waited, what was promised and refused.
 
 use super::{Labels, PoolRow};
-use maitred_core::line::{LineView, TenantView};
+use maitred_core::line::{LineView, LinesView};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 type Real<const N: usize> = Family<Labels<N>, Gauge<f64, AtomicU64>>;
 
 /// Name, help and reading of each gauge of a line. None has no series: unknown is not zero.
 type Reading = (&'static str, &'static str, fn(&LineView) -> Option<f64>);
 
-const READINGS: [Reading; 10] = [
+const READINGS: [Reading; 15] = [
     (
         "line_waiting",
         "Requests that wait, by band and line",
@@ -23,6 +24,31 @@ const READINGS: [Reading; 10] = [
         "line_oldest_seconds",
         "How long the oldest that waits has waited; none waits: 0",
         |l| Some(l.oldest.map_or(0.0, |d| d.as_secs_f64())),
+    ),
+    (
+        "line_waiting_seconds",
+        "How long all that wait have waited so far, together: to be added to the sum of queue_wait",
+        |l| Some(l.waited.as_secs_f64()),
+    ),
+    (
+        "line_overdue",
+        "First turns that wait longer than promised already",
+        |l| Some(l.overdue as f64),
+    ),
+    (
+        "line_share",
+        "Share of the dispatched charge that is the line's while both lines wait",
+        |l| l.share,
+    ),
+    (
+        "line_share_floor",
+        "The least that line_share comes down to",
+        |l| l.share_floor,
+    ),
+    (
+        "line_contested_charge",
+        "Charge dispatched while the other line waited: over the sum of both lines, the share that it had",
+        |l| Some(l.contested_charge as f64),
     ),
     (
         "line_predicted_start_seconds",
@@ -64,7 +90,8 @@ const READINGS: [Reading; 10] = [
 
 pub(super) struct LineGauges {
     readings: Vec<Real<3>>,
-    jain: Real<1>,
+    jain: Real<2>,
+    longest_start: Real<3>,
 }
 
 impl LineGauges {
@@ -78,24 +105,40 @@ impl LineGauges {
         let jain = Real::default();
         r.register(
             "line_tenants_jain",
-            "Jain's index over the service by weight of the tenants that wait, those never served in it",
+            "Jain's index over all tenants that wait, those never served in it: over their service by weight, or their slowdowns",
             jain.clone(),
         );
-        Self { readings, jain }
+        let longest_start = Real::default();
+        r.register(
+            "line_predicted_start_longest_seconds",
+            "When one that came now would start, for the workers with the longest wait",
+            longest_start.clone(),
+        );
+        Self {
+            readings,
+            jain,
+            longest_start,
+        }
     }
 
     pub(super) fn fill(&self, pools: &[PoolRow]) {
         self.jain.clear();
-        for family in &self.readings {
+        for family in self.readings.iter().chain([&self.longest_start]) {
             family.clear();
         }
         for pool in pools {
             let name: Arc<str> = Arc::from(pool.pool.as_str());
-            if let Some(jain) = pool.tenants_jain {
-                let labels = [("pool", Arc::clone(&name))];
-                self.jain.get_or_create(&labels).set(jain);
+            let view = &pool.lines;
+            for (over, jain) in [
+                ("service", view.jain_service),
+                ("slowdown", view.jain_slowdown),
+            ] {
+                if let Some(jain) = jain {
+                    let labels = [("pool", Arc::clone(&name)), ("over", Arc::from(over))];
+                    self.jain.get_or_create(&labels).set(jain);
+                }
             }
-            for (band, line) in &pool.lines {
+            for (band, line) in pool.bands.iter().zip(&view.lines) {
                 let labels = [
                     ("pool", Arc::clone(&name)),
                     ("band", Arc::from(band.as_str())),
@@ -106,44 +149,18 @@ impl LineGauges {
                         family.get_or_create(&labels).set(value);
                     }
                 }
+                if let Some(start) = longest_start(view, line) {
+                    let seconds = start.as_secs_f64();
+                    self.longest_start.get_or_create(&labels).set(seconds);
+                }
             }
         }
     }
 }
 
-/// Jain's index over service by weight: 1: all alike; 1/n: one of n gets all. Who was never served is
-/// in it. None: fewer than two wait, or nobody was served yet.
-pub(crate) fn jain(tenants: &[TenantView]) -> Option<f64> {
-    let shares = || tenants.iter().map(|t| t.served_charge / t.weight);
-    let sum: f64 = shares().sum();
-    let squares: f64 = shares().map(|x| x * x).sum();
-    (tenants.len() > 1 && squares > 0.0).then(|| sum * sum / (tenants.len() as f64 * squares))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{TenantView, jain};
-    use maitred_core::ids::TenantId;
-
-    fn tenant(weight: f64, served_charge: f64) -> TenantView {
-        TenantView {
-            tenant: TenantId(1),
-            band: 0,
-            weight,
-            waiting: 1,
-            bytes: 0,
-            flows: 1,
-            served_charge,
-        }
-    }
-
-    #[test]
-    fn by_hand() {
-        assert_eq!(jain(&[tenant(1.0, 5.0)]), None);
-        assert_eq!(jain(&[tenant(1.0, 0.0), tenant(1.0, 0.0)]), None);
-        assert_eq!(jain(&[tenant(1.0, 4.0), tenant(2.0, 8.0)]), Some(1.0));
-        assert_eq!(jain(&[tenant(1.0, 4.0), tenant(1.0, 0.0)]), Some(0.5));
-        // (1 + 3)^2 / (2 x (1 + 9))
-        assert_eq!(jain(&[tenant(1.0, 1.0), tenant(1.0, 3.0)]), Some(0.8));
-    }
+/// The prediction of the workers for whom it is the longest.
+fn longest_start(view: &LinesView, line: &LineView) -> Option<Duration> {
+    let starts = view.classes.iter().flat_map(|class| &class.starts);
+    let own = starts.filter(|(band, kind, _)| (*band, *kind) == (line.band, line.line));
+    own.filter_map(|(.., start)| *start).max()
 }

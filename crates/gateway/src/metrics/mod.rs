@@ -8,16 +8,17 @@ mod gauges;
 mod kv;
 mod lines;
 mod pool;
+mod stages;
 
 pub use gauges::WorkerRow;
 pub(crate) use kv::named as kv_named;
-pub use pool::{CancelStage, ModelMetrics, PoolMetrics, WorkerMetrics};
-
-pub(crate) use lines::jain;
+pub use pool::{ModelMetrics, PoolMetrics, WorkerMetrics};
+pub use stages::CancelStage;
+pub(crate) use stages::WaitEnd;
 
 use gauges::Gauges;
 use lines::LineGauges;
-use maitred_core::line::LineView;
+use maitred_core::line::LinesView;
 use maitred_records::{Name, SinkCounts};
 use maitred_text::model::TextCounts;
 use parking_lot::Mutex;
@@ -84,7 +85,7 @@ pub(crate) struct Families {
     pub(crate) requests: Family<Labels<4>, Counter>,
     pub(crate) ttft: Times,
     pub(crate) e2e: Times,
-    pub(crate) queue: Times,
+    pub(crate) queue: Family<Labels<3>, Histogram, TimeHistogram>,
     pub(crate) prompt_tokens: Family<Labels<1>, Counter>,
     pub(crate) output_tokens: Family<Labels<1>, Counter>,
     pub(crate) cached_tokens: Family<Labels<1>, Counter>,
@@ -118,7 +119,12 @@ impl Families {
                 "request_duration",
                 "From arrival to the end of served requests",
             ),
-            queue: times(r, "queue_wait", "From arrival to dispatch"),
+            queue: {
+                let family = Family::new_with_constructor(TimeHistogram);
+                let help = "From arrival to the end of the wait; end: seated, refused or left";
+                r.register_with_unit("queue_wait", help, Unit::Seconds, family.clone());
+                family
+            },
             prompt_tokens: family(r, "prompt_tokens", "Prompt tokens, as engines report them"),
             output_tokens: family(r, "output_tokens", "Answer tokens, as engines report them"),
             cached_tokens: family(
@@ -288,10 +294,10 @@ pub struct PoolRow {
     pub pool: Name,
     /// Requests in the line.
     pub line_len: usize,
-    /// The lines of the queue, each with the name of its band.
-    pub lines: Vec<(Name, LineView)>,
-    /// How evenly the tenants that wait were served, by their weights; None: fewer than two wait.
-    pub tenants_jain: Option<f64>,
+    /// The queue.
+    pub lines: LinesView,
+    /// The names of the bands of its lines.
+    pub bands: Vec<Name>,
     /// Bytes of predicted residency.
     pub index_bytes: usize,
     /// Bytes of observed residency.

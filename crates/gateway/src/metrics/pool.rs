@@ -1,5 +1,6 @@
 //! Handles for the hot path: each series is resolved once and then only counted up.
 
+use super::stages::{CancelStage, WaitEnd};
 use super::{Families, Labels, Times};
 use maitred_core::decision::{Decision, PredictionSource, Reason};
 use maitred_core::request::{Failure, Identity, KeySource, Usage};
@@ -15,39 +16,6 @@ use std::time::Duration;
 
 /// Model names with series of their own, per pool; more are `other`.
 const MODELS_MAX: usize = 64;
-
-/// How far a request was when its client left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CancelStage {
-    /// In the line.
-    Queued,
-    /// Connecting to the worker or sending the request.
-    Connecting,
-    /// Waiting for the head of the answer or its first token.
-    Waiting,
-    /// After the first token.
-    Streaming,
-}
-
-impl CancelStage {
-    const ALL: [Self; 4] = [
-        Self::Queued,
-        Self::Connecting,
-        Self::Waiting,
-        Self::Streaming,
-    ];
-
-    /// The name used in metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Connecting => "connecting",
-            Self::Waiting => "waiting",
-            Self::Streaming => "streaming",
-        }
-    }
-}
 
 const FAILURES: [Failure; 9] = [
     Failure::Connect,
@@ -83,8 +51,11 @@ fn owned<const N: usize>(family: &Family<Labels<N>, Counter>, labels: &Labels<N>
     family.get_or_create(labels).clone()
 }
 
+/// The words for first turns and the others.
+const TURNS: [&str; 2] = ["first", "follow_up"];
+
 fn turn_pair(times: &Times, pool: &Arc<str>) -> [Histogram; 2] {
-    ["first", "follow_up"].map(|turn| {
+    TURNS.map(|turn| {
         times
             .get_or_create(&[("pool", Arc::clone(pool)), ("turn", text(turn))])
             .clone()
@@ -104,7 +75,8 @@ pub struct PoolMetrics {
     pool: Arc<str>,
     ttft: [Histogram; 2],
     e2e: [Histogram; 2],
-    queue: [Histogram; 2],
+    /// By how they ended, then by turn.
+    queue: [[Histogram; 2]; 3],
     prompt_tokens: Counter,
     output_tokens: Counter,
     cached_tokens: Counter,
@@ -135,7 +107,13 @@ impl PoolMetrics {
         Self {
             ttft: turn_pair(&families.ttft, &pool),
             e2e: turn_pair(&families.e2e, &pool),
-            queue: turn_pair(&families.queue, &pool),
+            queue: WaitEnd::ALL.map(|end| {
+                TURNS.map(|turn| {
+                    let [pool, turn] = with("turn", turn);
+                    let labels = [pool, turn, ("end", text(end.as_str()))];
+                    families.queue.get_or_create(&labels).clone()
+                })
+            }),
             prompt_tokens: owned(&families.prompt_tokens, &one),
             output_tokens: owned(&families.output_tokens, &one),
             cached_tokens: owned(&families.cached_tokens, &one),
@@ -210,15 +188,18 @@ impl PoolMetrics {
         WorkerMetrics(series)
     }
 
-    /// A request waited and was not placed: it was refused, or its client left.
-    pub(crate) fn waited(&self, turn: u32, wait: Duration) {
-        self.queue[turn_index(turn)].observe(wait.as_secs_f64());
+    /// A request waited for its first seat, and that wait ended.
+    pub(crate) fn waited(&self, turn: u32, wait: Duration, end: WaitEnd) {
+        self.queue[end as usize][turn_index(turn)].observe(wait.as_secs_f64());
     }
 
     /// A request was placed: policy, reason, prediction, wait.
     pub fn decided(&self, decision: &Decision) {
-        self.queue[turn_index(decision.turn)]
-            .observe(decision.dispatched.since(decision.arrived).as_secs_f64());
+        // Of another attempt the first one would be part of the wait.
+        if decision.attempt.number == 1 {
+            let wait = decision.dispatched.since(decision.arrived);
+            self.waited(decision.turn, wait, WaitEnd::Seated);
+        }
         self.predicted_cached_tokens
             .inc_by(u64::from(decision.predicted_cached_tokens));
         if decision.stale {

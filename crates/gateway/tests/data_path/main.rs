@@ -12,6 +12,7 @@ mod framing;
 mod heartbeat;
 mod identity;
 mod recordings;
+mod refusals;
 mod relay;
 mod retry;
 mod routes;
@@ -19,6 +20,7 @@ mod shutdown;
 mod stream;
 mod tenants;
 mod tokenizers;
+mod waiting;
 
 use maitred_core::place::PolicyConfig;
 use maitred_gateway::config::{Config, PoolSettings};

@@ -6,6 +6,7 @@ mod breakdown;
 mod events;
 mod fleet;
 mod line;
+mod lines;
 mod overload;
 mod pull;
 mod seats;
