@@ -98,6 +98,20 @@ impl EngineKind {
         })
     }
 
+    /// What the request field `priority` must be for a request of the band at that place (from 0, the
+    /// most urgent) of that many; None where the engine has no such field.
+    ///
+    /// vLLM serves lower values first (`--scheduling-policy priority`), SGLang higher ones
+    /// (`--enable-priority-scheduling`, without `--schedule-low-priority-values-first`).
+    #[must_use]
+    pub fn priority(self, band: u16, bands: u16) -> Option<u16> {
+        match self {
+            Self::Vllm => Some(band),
+            Self::Sglang => Some(bands.saturating_sub(1).saturating_sub(band)),
+            _ => None,
+        }
+    }
+
     /// The kind, from the answer of `/v1/models` (`owned_by` of its first entry); None where it
     /// does not tell.
     #[must_use]
@@ -137,6 +151,14 @@ mod tests {
         assert_eq!(kind.readiness(503, b""), Readiness::Unready);
         assert_eq!(kind.readiness(500, b"loading"), Readiness::Unready);
         assert_eq!(kind.readiness(200, b""), Readiness::Ready);
+    }
+
+    #[test]
+    fn the_urgent_band_is_the_first_one_of_every_engine() {
+        let of = |kind: EngineKind| [0, 1, 2].map(|band| kind.priority(band, 3));
+        assert_eq!(of(EngineKind::Vllm), [Some(0), Some(1), Some(2)]);
+        assert_eq!(of(EngineKind::Sglang), [Some(2), Some(1), Some(0)]);
+        assert_eq!(of(EngineKind::LlamaCpp), [None; 3]);
     }
 
     #[test]

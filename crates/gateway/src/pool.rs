@@ -185,6 +185,8 @@ impl Pool {
             self.shards,
         )
         .ok_or_else(|| AddError::Credential(settings.name.clone()))?;
+        let bands = self.settings.core.bands.len() as u16;
+        let upstream = upstream.told_bands(self.settings.forward_priority.then_some(bands));
         let (desk, limits) = pulls.unzip();
         let upstream = match &desk {
             Some(desk) => upstream.pulling(Arc::clone(desk)),

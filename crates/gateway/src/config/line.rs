@@ -1,4 +1,4 @@
-//! Who goes next in a pool: `fairness`, `bands` and `flow_limits`.
+//! Who goes next in a pool: `fairness`, `bands`, `flow_limits` and `forward_priority`.
 
 use super::options;
 use super::problem::Problem;
@@ -11,7 +11,24 @@ use maitred_core::scheduler::PoolConfig;
 use serde_json::{Value, json};
 
 /// Takes a pool's settings.
-pub(super) fn read(section: &mut Section<'_>, core: &mut PoolConfig, problems: &mut Vec<Problem>) {
+pub(super) fn read(
+    section: &mut Section<'_>,
+    pool: &mut PoolSettings,
+    problems: &mut Vec<Problem>,
+) {
+    read_bands(section, &mut pool.core, problems);
+    if let Some(field) = section.take("forward_priority") {
+        match field.flag() {
+            Ok(flag) => pool.forward_priority = flag,
+            Err(problem) => problems.push(problem),
+        }
+        if pool.forward_priority && pool.core.bands.len() < 2 {
+            problems.push(field.problem("needs `bands`, two at least: a priority is one's band"));
+        }
+    }
+}
+
+fn read_bands(section: &mut Section<'_>, core: &mut PoolConfig, problems: &mut Vec<Problem>) {
     section.set(problems, "fairness", &mut core.fairness, options::read);
     if let Some(mut limits) = section.section(problems, "flow_limits") {
         read_limits(&mut limits, &mut core.flow_limits, problems);

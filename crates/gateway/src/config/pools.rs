@@ -82,7 +82,7 @@ fn read_pool(
             Err(problem) => problems.push(problem),
         }
     }
-    line::read(&mut section, &mut pool.core, problems);
+    line::read(&mut section, &mut pool, problems);
     read_scheduling(&mut section, &mut pool, problems);
     read_signals(&mut section, &mut pool, problems);
     read_data_path(&mut section, &mut pool, problems);

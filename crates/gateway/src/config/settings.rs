@@ -185,6 +185,8 @@ pub struct PoolSettings {
     pub pass_credentials: bool,
     /// Chat messages of role `developer` go to the workers as `system`.
     pub developer_as_system: bool,
+    /// Whether workers are told the band of a request, as `priority`.
+    pub forward_priority: bool,
     /// The credential to send to workers that have none of their own.
     pub api_key: Option<Secret>,
     /// Whose caches are apart.
@@ -216,6 +218,7 @@ impl PoolSettings {
             queue_heartbeat: Duration::ZERO,
             pass_credentials: false,
             developer_as_system: false,
+            forward_priority: false,
             api_key: None,
             isolation: IsolationSettings::default(),
             revision: None,

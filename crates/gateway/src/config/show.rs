@@ -116,6 +116,7 @@ fn show_pool(pool: &PoolSettings) -> Value {
         "queue_heartbeat": seconds(pool.queue_heartbeat),
         "pass_credentials": pool.pass_credentials,
         "developer_as_system": pool.developer_as_system,
+        "forward_priority": pool.forward_priority,
         "isolation": pool.isolation.mode.as_str(),
         "inject_cache_salt": pool.isolation.inject_cache_salt,
         "revision": pool.revision,

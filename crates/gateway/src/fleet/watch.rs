@@ -100,6 +100,9 @@ impl Watch {
         if state.seen.engine.is_none() && kind.is_some() {
             state.seen.engine = kind;
             drop(state);
+            if let Some(upstream) = self.pool.upstream(self.id) {
+                upstream.is(kind);
+            }
             let seats = self.settings.seats_as(kind);
             if seats != self.settings.seats {
                 self.pool.seats(self.id, seats);

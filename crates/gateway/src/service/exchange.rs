@@ -1,6 +1,6 @@
 //! Attempts: one try after another on workers that the scheduler names, until something reaches the client.
 
-use super::{Call, Shard};
+use super::{Call, Shard, priority};
 use crate::attempt::Guest;
 use crate::headers::{Outbound, clean_response, is_event_stream, passing, request_head};
 use crate::pull::{Desk, Job, Pulled, job_id};
@@ -80,6 +80,7 @@ pub(super) async fn attend(
         };
         deadlines.first_byte(config.timeouts.first_byte);
         worker = Some(Arc::clone(&upstream));
+        let body = priority::body_for(&shard.gateway, &guest, &upstream, &body);
         let attempt = Try {
             shard,
             call,

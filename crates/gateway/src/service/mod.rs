@@ -5,6 +5,7 @@ mod caller;
 mod exchange;
 mod heartbeat;
 mod local;
+mod priority;
 mod scope;
 mod tokens;
 

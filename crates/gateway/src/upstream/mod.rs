@@ -12,6 +12,7 @@ use crate::pool::IdleSettings;
 use crate::pull::Desk;
 use http::HeaderValue;
 use maitred_core::ids::WorkerId;
+use maitred_engine::EngineKind;
 use maitred_records::Name;
 use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
@@ -43,6 +44,10 @@ pub struct Upstream {
     pub listed: RwLock<Vec<String>>,
     /// Whether the client's own credential goes to it.
     pub(crate) pass_credentials: bool,
+    /// How many bands there are, where it is told a request's own; None: it is not.
+    bands: Option<u16>,
+    /// What it is, as soon as that is known.
+    engine: RwLock<Option<EngineKind>>,
     settings: IdleSettings,
     /// Idle connections, one stack per thread: a socket belongs to its thread's reactor.
     idle: Box<[Mutex<VecDeque<Conn>>]>,
@@ -85,12 +90,31 @@ impl Upstream {
             metrics,
             authorization,
             pass_credentials,
+            bands: None,
+            engine: RwLock::new(settings.engine.set()),
             listed: RwLock::new(settings.models.clone()),
             settings: idle,
             idle: (0..shards.max(1)).map(|_| Mutex::default()).collect(),
             started: Instant::now(),
             life: AtomicU64::new(0),
         })
+    }
+
+    /// The same as one that is told the band of each request, of that many.
+    pub(crate) fn told_bands(mut self, bands: Option<u16>) -> Self {
+        self.bands = bands;
+        self
+    }
+
+    /// It was found out what it is.
+    pub(crate) fn is(&self, engine: Option<EngineKind>) {
+        *self.engine.write() = engine;
+    }
+
+    /// What `priority` a request of that band gets; None: none.
+    pub(crate) fn priority(&self, band: u16) -> Option<u16> {
+        let bands = self.bands?;
+        (*self.engine.read())?.priority(band, bands)
     }
 
     /// The same as a worker that pulls.

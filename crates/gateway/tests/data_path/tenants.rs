@@ -3,15 +3,16 @@
 use super::{CHAT, PATH, at_rest, attempts, client, pool, room, soon};
 use maitred_core::line::Band;
 use maitred_core::place::PolicyConfig;
+use maitred_engine::EngineKind;
 use maitred_gateway::config::{
-    Anonymous, Config, Isolation, IsolationSettings, KeySource, Secret, TenantSettings, check,
-    digest_of,
+    Anonymous, Config, EngineChoice, Isolation, IsolationSettings, KeySource, Secret,
+    TenantSettings, check, digest_of,
 };
 use maitred_gateway::{Running, tenant_id};
 use maitred_tests::{Gate, Response, Script, Step, Worker, eventually, json_answer};
 use serde_json::Value;
 
-fn tenant(name: &str, key: &str) -> TenantSettings {
+pub(crate) fn tenant(name: &str, key: &str) -> TenantSettings {
     TenantSettings {
         name: name.to_owned(),
         keys: vec![KeySource::Digest(digest_of(key.as_bytes()))],
@@ -434,4 +435,44 @@ async fn lines_show_who_waits_and_limits_keep_one_tenant_from_filling_them() {
         .collect();
     assert_eq!(ids, ["seated", "w1", "w0"].map(|id| Some(id.to_owned())));
     at_rest(&running).await;
+}
+
+/// Priorities worked backwards on one engine: some serve low values first, others high ones.
+#[tokio::test]
+async fn each_engine_gets_the_band_the_way_round_that_it_reads_it() {
+    let worker = Worker::start(Script::ok()).await;
+    let body = r#"{"model":"m","priority":-5,"messages":[{"role":"user","content":"hello"}]}"#;
+    let sent = async |engine, forwards| {
+        let running = room(&[&worker], |config| {
+            with_tenants(config);
+            config.tenants[1].band = Some("batch".to_owned());
+            let pool = &mut config.pools[0];
+            pool.forward_priority = forwards;
+            pool.core.bands = ["interactive", "batch"]
+                .map(|name| Band {
+                    name: name.to_owned(),
+                    ..Band::default()
+                })
+                .into();
+            pool.workers[0].engine = EngineChoice::Kind(engine);
+        })
+        .await;
+        let before = worker.count();
+        for key in ["Bearer key-a", "Bearer key-b"] {
+            let headers = [("authorization", key)];
+            assert_eq!(ask(&running, PATH, &headers, body).await.status(), 200);
+        }
+        let requests = worker.requests();
+        let bodies = requests[before..].iter().map(|r| r.body.clone());
+        bodies
+            .map(|b| String::from_utf8(b).unwrap())
+            .collect::<Vec<_>>()
+    };
+    let with = |value: &str| body.replace("-5", value);
+    assert_eq!(sent(EngineKind::Vllm, true).await, [with("0"), with("1")]);
+    assert_eq!(sent(EngineKind::Sglang, true).await, [with("1"), with("0")]);
+    // An engine without priorities, and a pool that does not say so: the client's bytes.
+    for (engine, forwards) in [(EngineKind::LlamaCpp, true), (EngineKind::Vllm, false)] {
+        assert_eq!(sent(engine, forwards).await, [with("-5"), with("-5")]);
+    }
 }
