@@ -194,4 +194,12 @@ async fn a_scrape_that_hangs_stops_nothing() {
     let bodies = (0..20).map(|n| chat(&n.to_string())).collect();
     assert_eq!(statuses(&burst(&served, CHAT, bodies).await), [200; 20]);
     assert_eq!(served.metric("maitred_worker_report_stale").await, 1.0);
+    eventually("all are recorded", || served.records().len() == 20).await;
+    for record in served.records() {
+        // Seated in the moment it came, and known to be without a fresh report.
+        assert_eq!(
+            (&record["queue_ms"], &record["stale"]),
+            (&json!(0.0), &json!(true))
+        );
+    }
 }

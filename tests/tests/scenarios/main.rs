@@ -6,6 +6,7 @@
 
 mod cli;
 mod clients;
+mod engine_queue;
 mod fleet;
 mod health;
 mod herd;

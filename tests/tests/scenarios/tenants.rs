@@ -1,7 +1,8 @@
 //! Keys, claims and prompts of tenants in the real binary.
 
 use crate::{chat, serve_file};
-use maitred_tests::{Process, Script, Step, Worker, json_answer};
+use maitred_tests::{Gate, Process, Script, Step, Worker, json_answer};
+use serde_json::json;
 
 const CHAT: &str = "/v1/chat/completions";
 const MARK: &str = "ZX-MARK-77";
@@ -138,4 +139,143 @@ async fn tenants_change_at_sighup_without_a_restart() {
     };
     let (running, ()) = tokio::join!(ask("old"), change);
     assert_eq!(running, 200, "it ran through all of it");
+}
+
+/// Who went when: the tenant of each request in the order of dispatch, while both tenants wait. One
+/// has 200 requests waiting, the other two conversations that go on as soon as they are answered.
+async fn two_against_two_hundred(minted: bool, weight: u32) -> (Vec<char>, Vec<(char, f64)>) {
+    const MANY: usize = 200;
+    const WATCHED: usize = 60;
+    let gate = Gate::new();
+    let mut held = vec![Step::Wait(gate.clone())];
+    held.extend(json_answer(200, "{}"));
+    let worker = Worker::start(held).await;
+    let keys = tempfile::tempdir().unwrap();
+    let [many, two] = ["many", "two"].map(|name| {
+        let path = keys.path().join(name);
+        std::fs::write(&path, name).unwrap();
+        path.display().to_string()
+    });
+    let text = format!(
+        "tenants:\n  - {{ name: many, key_file: '{many}' }}\n  - {{ name: two, key_file: '{two}', weight: {weight} }}\n\
+         pools:\n  - {{ name: p, policy: least_load, slots: 1, workers: [{{ url: '{}', assume_ready: true }}] }}\n",
+        worker.url()
+    );
+    let served = serve_file(&text, 1).await;
+    // Follow-ups, so that all are in one line; those of the many are longer.
+    let ask = |tenant: &str, session: &str, number: usize| {
+        let repeat = if tenant == "many" { 100 } else { 20 };
+        let message = |role: &str, text: &str| json!({ "role": role, "content": text });
+        let opening = format!(
+            "{tenant} {session} {number:03} {}",
+            "and so on ".repeat(repeat)
+        );
+        let messages = [
+            message("user", &opening),
+            message("assistant", "a"),
+            message("user", "b"),
+        ];
+        let body = json!({ "model": "m", "max_tokens": 8, "messages": messages }).to_string();
+        let (bearer, id) = (
+            format!("Bearer {tenant}"),
+            format!("{tenant}-{session}-{number}"),
+        );
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("x-session-id", session),
+            ("x-request-id", id.as_str()),
+        ];
+        maitred_tests::request("POST", CHAT, &headers, body)
+    };
+    let mut waiting = Vec::new();
+    for number in 0..=MANY {
+        let session = if minted {
+            format!("{number:03}")
+        } else {
+            "one".to_owned()
+        };
+        let mut client = served.client().await;
+        client.send(ask("many", &session, number)).await;
+        waiting.push(client);
+        if number == 0 {
+            gate.wait_for_waiting(1).await;
+        }
+    }
+    crate::fleet::wait_for_line(&served, MANY).await;
+    let mut returning = Vec::new();
+    // Each has a request waiting while it has one that sits: the tenant always waits.
+    for (session, half) in [("a", 0), ("b", 0), ("a", MANY), ("b", MANY)] {
+        let mut client = served.client().await;
+        let first = ask("two", session, half);
+        let asks = (half + 1..half + MANY)
+            .map(|number| ask("two", session, number))
+            .collect::<Vec<_>>();
+        client.send(first).await;
+        returning.push(tokio::spawn(async move {
+            for ask in asks {
+                assert_eq!(client.read_response().await.status(), 200);
+                client.send(ask).await;
+            }
+        }));
+    }
+    crate::fleet::wait_for_line(&served, MANY + 4).await;
+    let tenant = |id: &str| if id.starts_with("many") { 'm' } else { 't' };
+    let ids = || -> Vec<String> {
+        let requests = worker.requests();
+        let id = |r: &maitred_tests::Recorded| r.header("x-request-id").unwrap().to_owned();
+        requests.iter().skip(1).map(id).collect()
+    };
+    for step in 1..=WATCHED {
+        gate.admit(1);
+        maitred_tests::eventually("the next one sits", || ids().len() == step).await;
+        // Of those who come back one may sit; all wait else.
+        let ids = ids();
+        let sat = ids.iter().filter(|id| tenant(id) == 'm').count();
+        let sits = usize::from(ids.last().is_some_and(|id| tenant(id) == 't'));
+        crate::fleet::wait_for_line(&served, MANY - sat + 4 - sits).await;
+    }
+    gate.open();
+    for mut client in waiting {
+        assert_eq!(client.read_response().await.status(), 200);
+    }
+    let ids: Vec<String> = ids().into_iter().take(WATCHED).collect();
+    let charges = || -> Vec<Option<f64>> {
+        let records = served.records();
+        let of = |id: &String| records.iter().find(|r| r["request_id"] == *id.as_str());
+        ids.iter().map(|id| of(id)?["charge"].as_f64()).collect()
+    };
+    maitred_tests::eventually("all are recorded", || charges().iter().all(Option::is_some)).await;
+    let charged = ids.iter().zip(charges());
+    let charged = charged.map(|(id, charge)| (tenant(id), charge.unwrap()));
+    (ids.iter().map(|id| tenant(id)).collect(), charged.collect())
+}
+
+/// Taking turns by requests, or by sessions, gave most of the service to whoever sent most, or made up
+/// most names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_sessions_and_minted_ids_gain_nothing_against_two() {
+    for weight in [1, 3] {
+        let (order, charged) = two_against_two_hundred(true, weight).await;
+        let (unminted, _) = two_against_two_hundred(false, weight).await;
+        assert_eq!(
+            order, unminted,
+            "weight {weight}: names made up change nothing"
+        );
+        let weighted = |tenant, charge: f64| match tenant {
+            'm' => charge,
+            _ => -charge / f64::from(weight),
+        };
+        let largest = charged.iter().map(|(t, c)| weighted(*t, *c).abs());
+        let largest = largest.fold(0.0, f64::max);
+        let mut ahead = 0.0;
+        for (at, (tenant, charge)) in charged.iter().enumerate() {
+            ahead += weighted(*tenant, *charge);
+            assert!(
+                f64::abs(ahead) <= largest + 1e-6,
+                "{at}: {ahead}, {largest}, {charged:?}"
+            );
+        }
+        let many = order.iter().filter(|tenant| **tenant == 'm').count();
+        assert!((5..55).contains(&many), "both are served: {order:?}");
+    }
 }

@@ -309,6 +309,7 @@ impl Engine {
         if !preempted {
             self.admit(start, budget, &mut work);
         }
+        self.note_waiting(start);
         debug_assert!(!work.is_empty(), "the oldest job always fits");
         if work.is_empty() {
             return None;
@@ -316,6 +317,13 @@ impl Engine {
         let prefill = work.iter().filter(|s| !s.decode).map(|s| s.tokens).sum();
         let end = start.saturating_add(self.config.step_ns(self.running.len(), prefill));
         Some(Step { end, work })
+    }
+
+    /// Counts those who were there when the step began and have no part in it.
+    fn note_waiting(&mut self, start: u64) {
+        let there = |id: &&u64| self.jobs.get(*id).is_some_and(|job| job.arrived < start);
+        let left = self.waiting.iter().filter(there).take(3).count();
+        self.counters.steps_waiting[left] += 1;
     }
 
     /// Admits waiting jobs, first come first served, while budget, slots and blocks last.

@@ -130,4 +130,6 @@ pub struct Metrics {
     pub finished: u64,
     /// Steps run, ever.
     pub steps: u64,
+    /// Of them, those that began with none, one, two, or more jobs left waiting for want of room.
+    pub steps_waiting: [u64; 4],
 }
