@@ -13,8 +13,9 @@ mod load;
 mod process;
 mod report;
 mod targets;
+mod waiting;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cases::{CASES, Case, IDENTITY, Source};
@@ -36,6 +37,7 @@ maitred-bench [--maitred PATH] [--policy NAME] [--rounds N] [--scale F] [--case 
   --engine-port N  first of the four engine ports (default: free ones)
   --markdown FILE  also writes the tables to FILE
   --no-latency, --no-memory   leave these out
+  --waiting        only the memory of waiting requests
   --model-dir DIR  also measures prompts known by this model's tokens against prompts known by
                    their bytes (tokenizer.json and a chat template in DIR)
 ";
@@ -53,6 +55,7 @@ struct Options {
     markdown: Option<PathBuf>,
     latency: bool,
     memory: bool,
+    waiting_only: bool,
     model_dir: Option<PathBuf>,
 }
 
@@ -70,6 +73,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
         markdown: None,
         latency: true,
         memory: true,
+        waiting_only: false,
         model_dir: None,
     };
     while let Some(name) = arguments.next() {
@@ -104,6 +108,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
             "--model-dir" => options.model_dir = Some(value()?.into()),
             "--no-latency" => options.latency = false,
             "--no-memory" => options.memory = false,
+            "--waiting" => options.waiting_only = true,
             _ => return Err(format!("{name}: unknown\n{USAGE}")),
         }
     }
@@ -131,6 +136,11 @@ fn bench(options: &Options) -> Result<usize, String> {
     let dir = dir.path();
     let mut source = Source::default();
     let mut report = Report::default();
+    if options.waiting_only {
+        waiting(options, dir, &mut report)?;
+        println!("{}", report.text());
+        return Ok(report.missed());
+    }
 
     let (_engines, engines) = targets::engines(&options.maitred, options.engine_port, dir)?;
     let nginx = targets::nginx(&engines, dir)?;
@@ -191,6 +201,7 @@ fn bench(options: &Options) -> Result<usize, String> {
         let count = (100_000.0 * options.scale) as usize;
         let growth = source.memory(count, &fresh)?;
         report.memory(count, &growth);
+        waiting(options, dir, &mut report)?;
     }
     report.line(&format!(
         "\n{} engines that answer at once, policy {}, records on, {} data thread(s) beside one nginx process; medians of \
@@ -205,4 +216,12 @@ fn bench(options: &Options) -> Result<usize, String> {
         std::fs::write(path, report.text()).map_err(|error| format!("{path:?}: {error}"))?;
     }
     Ok(report.missed())
+}
+
+/// What waits in the line takes memory.
+fn waiting(options: &Options, dir: &Path, report: &mut Report) -> Result<(), String> {
+    eprintln!("memory of waiting requests");
+    let count = (10_000.0 * options.scale) as usize;
+    report.waiting(&waiting::measure(&options.maitred, dir, count)?);
+    Ok(())
 }

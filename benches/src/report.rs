@@ -4,11 +4,14 @@ use std::fmt::Write as _;
 
 use crate::cases::{Case, Growth, Sample, Samples};
 use crate::targets::{MAITRED, Target};
+use crate::waiting::{BODY, Waiting};
 
 /// Most the gateway may add to the median of a direct connection, in milliseconds.
 const ADDED_P50_MOST_MS: f64 = 0.4;
 /// Most resident memory may grow over 100,000 distinct prompts of 1 KiB, in MiB.
 const GROWTH_MOST_MIB: f64 = 64.0;
+/// Most memory that a waiting request may take beside its body, in bytes.
+const WAITING_MOST_BYTES: f64 = 1_024.0;
 
 /// The middle value; the mean of the two middle ones for an even count; 0 for none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
@@ -141,6 +144,21 @@ impl Report {
             mib(growth.before),
             steps.join(", "),
         ));
+    }
+
+    /// What waits in the line.
+    pub(crate) fn waiting(&mut self, all: &[(&str, Waiting)]) {
+        self.line(&format!(
+            "\n| waiting requests of {BODY} bytes | requests | bytes beside the body | target | | an idle connection |"
+        ));
+        self.line("|---|--:|--:|--:|---|--:|");
+        for (over, waiting) in all {
+            let note = self.verdict(waiting.request <= WAITING_MOST_BYTES);
+            self.line(&format!(
+                "| {over} | {} | {:.0} | <= {WAITING_MOST_BYTES} | {note} | {:.0} |",
+                waiting.requests, waiting.request, waiting.connection
+            ));
+        }
     }
 }
 

@@ -142,38 +142,21 @@ pub(crate) fn maitred(
     engines: &[SocketAddr],
     dir: &Path,
 ) -> Result<(Running, Target, SocketAddr), String> {
-    let (addr, admin) = (free_addr()?, free_addr()?);
-    let log = dir.join("maitred.log");
-    let records = dir.join(format!("records-{}", addr.port()));
-    let mut command = Command::new(binary);
-    command.args([
-        "serve",
-        "--listen",
-        &addr.to_string(),
-        "--admin",
-        &admin.to_string(),
-    ]);
-    command
-        .args([
-            "--policy",
-            serve.policy,
-            "--threads",
-            &serve.threads.to_string(),
-        ])
-        .args(["--log", "warn", "--records"])
-        .arg(&records);
+    let (port, threads) = (free_addr()?.port(), serve.threads.to_string());
+    let records = dir.join(format!("records-{port}")).display().to_string();
+    let mut arguments = vec!["--policy", serve.policy, "--threads", &threads];
+    arguments.extend(["--records", &records]);
+    let config = dir.join("tokens.yaml");
+    let path = config.display().to_string();
+    let urls: Vec<String> = engines.iter().map(|e| format!("http://{e}")).collect();
     if let Some(model_dir) = serve.model_dir {
-        let config = dir.join("tokens.yaml");
         let text = tokens_config(engines, model_dir)?;
         std::fs::write(&config, text).map_err(|error| format!("{config:?}: {error}"))?;
-        command.arg("--config").arg(&config);
+        arguments.extend(["--config", &path]);
     } else {
-        for engine in engines {
-            command.args(["--worker", &format!("http://{engine}")]);
-        }
+        arguments.extend(urls.iter().flat_map(|url| ["--worker", url]));
     }
-    let mut running = Running::start(&mut command, &log)?;
-    running.wait_until_listening(&[addr, admin], &log)?;
+    let (running, addr, admin) = self::serve(binary, &arguments, dir)?;
     let name = if serve.model_dir.is_some() {
         TOKENS
     } else {
@@ -185,6 +168,24 @@ pub(crate) fn maitred(
         pid: Some(running.pid()),
     };
     Ok((running, target, admin))
+}
+
+/// Starts `maitred serve` with these further arguments; says where clients and operators connect.
+pub(crate) fn serve(
+    binary: &Path,
+    arguments: &[&str],
+    dir: &Path,
+) -> Result<(Running, SocketAddr, SocketAddr), String> {
+    let (addr, admin) = (free_addr()?, free_addr()?);
+    let log = dir.join("maitred.log");
+    let mut command = Command::new(binary);
+    command
+        .args(["serve", "--listen", &addr.to_string()])
+        .args(["--admin", &admin.to_string(), "--log", "warn"])
+        .args(arguments);
+    let mut running = Running::start(&mut command, &log)?;
+    running.wait_until_listening(&[addr, admin], &log)?;
+    Ok((running, addr, admin))
 }
 
 fn tokens_config(engines: &[SocketAddr], model_dir: &Path) -> Result<String, String> {
@@ -200,11 +201,11 @@ fn tokens_config(engines: &[SocketAddr], model_dir: &Path) -> Result<String, Str
     Ok(text)
 }
 
-/// How many prompts a gateway knew by their tokens and how many by their bytes, by its own metrics.
+/// The text of a gateway's metrics.
 ///
 /// # Errors
 /// Where they cannot be read.
-pub(crate) fn identities(admin: SocketAddr) -> Result<(f64, f64), String> {
+pub(crate) fn metrics(admin: SocketAddr) -> Result<String, String> {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(admin)?;
         write!(
@@ -220,6 +221,15 @@ pub(crate) fn identities(admin: SocketAddr) -> Result<(f64, f64), String> {
         let first = text.lines().next().unwrap_or_default();
         return Err(format!("metrics: {first}"));
     }
+    Ok(text)
+}
+
+/// How many prompts a gateway knew by their tokens and how many by their bytes, by its own metrics.
+///
+/// # Errors
+/// Where they cannot be read.
+pub(crate) fn identities(admin: SocketAddr) -> Result<(f64, f64), String> {
+    let text = metrics(admin)?;
     let sum = |label: &str| {
         text.lines()
             .filter(|line| line.starts_with("maitred_identity_requests") && line.contains(label))
