@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("records", &["core"]),
     ("zmtp", &[]),
     ("enginesim", &["core", "wire", "zmtp"]),
-    ("lab", &["core", "enginesim", "records", "wire"]),
+    ("lab", &["core", "enginesim", "records", "text", "wire"]),
     (
         "gateway",
         &["core", "engine", "records", "text", "wire", "zmtp"],

@@ -5,9 +5,11 @@ mod check;
 mod demo;
 mod engine;
 mod explain;
+mod fit;
 mod hash_key;
 mod serve;
 mod simulate;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -37,6 +39,8 @@ enum Command {
     Check(check::Args),
     Explain(explain::Args),
     Simulate(Box<simulate::Args>),
+    Trace(trace::Args),
+    Fit(fit::Args),
     HashKey(hash_key::Args),
 }
 
@@ -49,6 +53,8 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Simulate(args) => simulate::run(*args),
+        Command::Trace(args) => trace::run(args),
+        Command::Fit(args) => fit::run(args),
         Command::HashKey(args) => hash_key::run(args),
     }
 }

@@ -183,6 +183,112 @@ fn simulate_plays_a_grid() {
 }
 
 #[test]
+fn traces_are_made_looked_at_converted_and_played() {
+    let made = Scratch::new("made.jsonl", "");
+    let output = maitred(&[
+        "trace",
+        "generate",
+        "agents:sessions=5:turns=4",
+        "-o",
+        made.path(),
+    ]);
+    assert!(output.status.success(), "{}", err(&output));
+    let stats = |path: &str| {
+        let output = maitred(&["trace", "stats", path, "--json"]);
+        assert!(output.status.success(), "{}", err(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let own = stats(made.path());
+    assert_eq!(own["format"], "maitred");
+    assert!(own["reuse"]["share"].as_f64().unwrap() > 0.5, "{own}");
+    let other = Scratch::new("other.jsonl", "");
+    let convert = [
+        "trace",
+        "convert",
+        made.path(),
+        "--to",
+        "bailian",
+        "-o",
+        other.path(),
+    ];
+    assert!(maitred(&convert).status.success());
+    let bailian = stats(other.path());
+    assert_eq!(bailian["format"], "bailian");
+    assert_eq!(bailian["input_tokens"], own["input_tokens"]);
+    let page = Scratch::new("page.html", "");
+    let played = maitred(&[
+        "simulate",
+        "--trace",
+        other.path(),
+        "--placement=session,random",
+        "--workers=2",
+        "--html",
+        page.path(),
+    ]);
+    assert!(played.status.success(), "{}", err(&played));
+    let requests = own["requests"].to_string();
+    let row = out(&played)
+        .lines()
+        .find(|line| line.starts_with("session "))
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        row.split_whitespace().nth(3),
+        Some(requests.as_str()),
+        "{row}"
+    );
+    let page = std::fs::read_to_string(page.path()).unwrap();
+    assert!(page.contains("<svg") && page.contains("maitred simulate --trace"));
+    let broken = Scratch::new(
+        "broken.jsonl",
+        "{\"maitred_trace\":1,\"block_tokens\":16}\n{\"in\":5}\n",
+    );
+    let output = maitred(&["trace", "stats", broken.path()]);
+    assert_eq!(output.status.code(), Some(1));
+    let path = broken.path();
+    assert_eq!(
+        err(&output),
+        format!("maitred trace: {path}: line 2: out: is missing\n")
+    );
+}
+
+#[test]
+fn fit_says_what_it_lacks() {
+    let empty = Scratch::new("records.jsonl", "");
+    let output = maitred(&["fit", empty.path()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("only 0 served records"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn a_frontier_has_a_row_for_each_way_to_go_next() {
+    let played = maitred(&[
+        "simulate",
+        "--frontier",
+        "--workload=whale:whale=2:depth=2:newcomers=3",
+        "--workers=1",
+    ]);
+    assert!(played.status.success(), "{}", err(&played));
+    let text = out(&played);
+    assert!(text.starts_with("fairness"), "{text}");
+    for row in [
+        "promise ",
+        "promise:new_share=0.05:new_share_floor=0.05",
+        "fcfs ",
+        "turn_priority ",
+    ] {
+        assert!(
+            text.lines().any(|line| line.starts_with(row)),
+            "{row}: {text}"
+        );
+    }
+}
+
+#[test]
 fn a_key_is_hashed_and_not_shown() {
     let hash = |key: &str| {
         let mut child = Command::new(env!("CARGO_BIN_EXE_maitred"))

@@ -1,19 +1,22 @@
 //! `maitred simulate`: placement x fairness x load x seeds over one workload.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use maitred_core::line::FairnessConfig;
 use maitred_core::place::PolicyConfig;
 use maitred_enginesim::model;
-use maitred_lab::grid::{self, Axes, Cell, LEGEND, Room, Slo, table};
-use maitred_lab::plan::Manners;
+use maitred_lab::grid::{self, Axes, Cell, FRONTIER_LEGEND, LEGEND, Room, Slo, table};
+use maitred_lab::plan::{Manners, Plan};
+use maitred_lab::report;
 use maitred_lab::sim::{EngineKind, Reports};
+use maitred_lab::trace::{self, PlanReader};
 use maitred_lab::workload::{self, KINDS};
 use serde_json::json;
 
 use super::progress::Progress;
+use crate::trace::{ArrivalsArgs, ReadingArgs};
 
 /// What is played, under which policies, and where.
 #[derive(Debug, clap::Args)]
@@ -24,6 +27,13 @@ pub(super) struct GridArgs {
     /// List the kinds of synthetic traffic with their options and leave.
     #[arg(long)]
     workloads: bool,
+    /// Play a trace instead (`maitred trace stats` says what it is like). A load other than its own moves its times.
+    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    reading: ReadingArgs,
+    #[command(flatten)]
+    arrivals: ArrivalsArgs,
     /// Placement policies, with options after colons (`cache_aware:cache_threshold=0.5`); all where none is named.
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     placement: Vec<String>,
@@ -48,6 +58,13 @@ pub(super) struct GridArgs {
     /// Print JSON, every cell by itself, instead of the table.
     #[arg(long)]
     json: bool,
+    /// Who goes next: `promise` with different shares, floors and bounds beside every other fairness policy, and what
+    /// newcomers and follow-ups get. The placement is the default where none is named.
+    #[arg(long, conflicts_with = "fairness")]
+    frontier: bool,
+    /// Write a page with drawings to a file as well: no script, nothing from the network.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Write the same JSON to a file as well.
     #[arg(long, value_name = "FILE")]
     json_file: Option<PathBuf>,
@@ -159,7 +176,9 @@ impl RoomArgs {
 
 impl GridArgs {
     fn axes(&self) -> Result<Axes, String> {
-        let named: Vec<String> = if self.placement.is_empty() {
+        let named: Vec<String> = if self.placement.is_empty() && self.frontier {
+            vec![PolicyConfig::default().name().to_owned()]
+        } else if self.placement.is_empty() {
             PolicyConfig::NAMES
                 .iter()
                 .map(|name| (*name).to_owned())
@@ -171,7 +190,12 @@ impl GridArgs {
             .into_iter()
             .map(|spec| Ok((spec.clone(), grid::placement(&spec)?)))
             .collect();
-        let fairness: Result<Vec<_>, String> = (self.fairness.iter())
+        let fairness = if self.frontier {
+            grid::frontier()
+        } else {
+            self.fairness.clone()
+        };
+        let fairness: Result<Vec<_>, String> = (fairness.iter())
             .map(|spec| Ok((spec.clone(), grid::fairness(spec)?)))
             .collect();
         let loads = if self.load.is_empty() {
@@ -198,28 +222,84 @@ pub(super) fn run(args: &GridArgs) -> Result<String, String> {
     }
     let mut room = args.room.room()?;
     let axes = args.axes()?;
-    let generator = workload::named(&args.workload)?;
-    room.fleet_shares = generator.fleet(&EngineKind::Batch(room.engine.clone()));
-    let block_tokens = args.room.block_tokens;
-    let cells = play(
-        &|seed, factor| generator.plan(block_tokens, seed, factor),
-        &room,
-        &axes,
-        args.threads,
-    )?;
-    let as_json = || {
-        format!(
-            "{:#}\n",
-            json!({ "workload": args.workload, "cells": cells })
-        )
+    let what = match &args.trace {
+        Some(path) => path.display().to_string(),
+        None => args.workload.clone(),
+    };
+    let cells = match &args.trace {
+        Some(path) => {
+            let trace = Trace::read(path, args)?;
+            play(
+                &|seed, factor| trace.plan(seed, factor),
+                &room,
+                &axes,
+                args.threads,
+            )?
+        }
+        None => {
+            let generator = workload::named(&args.workload)?;
+            room.fleet_shares = generator.fleet(&EngineKind::Batch(room.engine.clone()));
+            let block_tokens = args.room.block_tokens;
+            let source = |seed, factor| generator.plan(block_tokens, seed, factor);
+            play(&source, &room, &axes, args.threads)?
+        }
+    };
+    let as_json = || format!("{:#}\n", json!({ "workload": what, "cells": cells }));
+    let write = |path: &PathBuf, text: String| {
+        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
     };
     if let Some(path) = &args.json_file {
-        std::fs::write(path, as_json()).map_err(|error| format!("{}: {error}", path.display()))?;
+        write(path, as_json())?;
     }
-    if args.json {
-        return Ok(as_json());
+    if let Some(path) = &args.html {
+        let mut command: Vec<String> = std::env::args().collect();
+        if let Some(name) = command.first_mut() {
+            "maitred".clone_into(name);
+        }
+        write(path, report::page(&what, &command.join(" "), &cells))?;
     }
-    Ok(format!("{}\n{LEGEND}", table(&cells)))
+    Ok(if args.json {
+        as_json()
+    } else if args.frontier {
+        format!("{}\n{FRONTIER_LEGEND}", grid::frontier_table(&cells))
+    } else {
+        format!("{}\n{LEGEND}", table(&cells))
+    })
+}
+
+/// A trace that is played.
+struct Trace {
+    reader: PlanReader,
+    block_tokens: u32,
+}
+
+impl Trace {
+    fn read(path: &Path, args: &GridArgs) -> Result<Self, String> {
+        let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let mut reader = args.arrivals.reader();
+        let lines = trace::open(path).map_err(|error| told(&error))?;
+        let reading = args.reading.reading();
+        let format = args.reading.format;
+        let (_, block_tokens) = trace::read(lines, format, &reading, &mut |row| reader.take(row))
+            .map_err(|error| told(&error))?;
+        if reader.left_out() > 0 {
+            let _ = writeln!(
+                std::io::stderr(),
+                "{} requests are left out",
+                reader.left_out()
+            );
+        }
+        Ok(Self {
+            reader,
+            block_tokens,
+        })
+    }
+
+    fn plan(&self, seed: u64, factor: f64) -> Plan {
+        let mut plan = self.reader.plan(self.block_tokens, seed);
+        plan.stretch(1.0 / factor);
+        plan
+    }
 }
 
 fn play(

@@ -2,6 +2,7 @@
 //!
 //! Cells share nothing but the plan that they play, so the number of threads changes no result.
 
+mod frontier;
 mod named;
 mod prepared;
 mod slo;
@@ -11,12 +12,14 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use frontier::{FRONTIER_LEGEND, frontier, frontier_table};
 pub use named::{fairness, fleet_event, placement};
 pub use prepared::{Prepared, offered_load};
 pub use slo::Slo;
 pub use spread::Spread;
-pub use sums::{Quantiles, Sums};
-pub use table::{LEGEND, table};
+pub use sums::{FirstTurns, Quantiles, Sums};
+pub(crate) use table::lines;
+pub use table::{LEGEND, rows, table};
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -44,6 +44,41 @@ impl Quantiles {
     }
 }
 
+/// What became of those who wanted to begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct FirstTurns {
+    /// First turns that were sent.
+    pub came: usize,
+    /// Of them, those that were sent to a worker in the end.
+    pub started: usize,
+    /// Refused in the moment they came, every try counted.
+    pub refused_at_the_door: usize,
+    /// Refused after they had waited, every try counted.
+    pub refused_after_waiting: usize,
+    /// Seconds that those who started had waited in the line.
+    pub wait: Quantiles,
+}
+
+impl FirstTurns {
+    /// `tries` are all tries, `last` the last ones.
+    fn of<'a>(
+        tries: impl Iterator<Item = &'a Outcome>,
+        last: impl Iterator<Item = &'a Outcome> + Clone,
+    ) -> Self {
+        let refused = tries.filter(|o| o.turn == 1 && matches!(o.end, End::Refused { .. }));
+        let (door, waited): (Vec<_>, Vec<_>) = refused.partition(|o| o.refused_at_the_door());
+        let first = last.filter(|o| o.turn == 1);
+        let started = first.clone().filter(|o| o.dispatched.is_some());
+        Self {
+            came: first.count(),
+            started: started.clone().count(),
+            refused_at_the_door: door.len(),
+            refused_after_waiting: waited.len(),
+            wait: Quantiles::of(started.map(|o| o.wait().as_secs_f64())),
+        }
+    }
+}
+
 /// One run, summed up. What is refused and tried again is counted once, by its last try, but for `refusals`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sums {
@@ -63,6 +98,8 @@ pub struct Sums {
     pub abandoned: usize,
     /// Answers "refused", every try counted.
     pub refusals: usize,
+    /// First turns.
+    pub first_turns: FirstTurns,
     /// Seconds from arrival to the first token.
     pub ttft: Quantiles,
     /// The same of first turns.
@@ -177,6 +214,7 @@ impl Sums {
             refusals: (run.outcomes.iter().filter(warm))
                 .filter(|o| matches!(o.end, End::Refused { .. }))
                 .count(),
+            first_turns: FirstTurns::of(run.outcomes.iter().filter(warm), all()),
             ttft: Quantiles::of(served().filter_map(ttft)),
             ttft_first: Quantiles::of(served().filter(first).filter_map(ttft)),
             ttft_later: Quantiles::of(served().filter(later).filter_map(ttft)),

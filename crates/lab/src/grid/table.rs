@@ -68,14 +68,16 @@ fn warmth(sums: &Sums, tokens: u64) -> Option<f64> {
 /// Rows of text, the first one the heads, all columns right-aligned but the first two.
 #[must_use]
 pub fn table(cells: &[Cell]) -> String {
-    let mut heads = vec![
-        "placement".to_owned(),
-        "fairness".to_owned(),
-        "load".to_owned(),
-    ];
-    heads.extend(COLUMNS.iter().map(|(head, ..)| (*head).to_owned()));
-    let mut lines = vec![heads];
-    for row in rows(cells) {
+    let rows: Vec<&[Cell]> = rows(cells).collect();
+    aligned(&lines(&rows), 2)
+}
+
+/// The table's cells, line by line, the heads first.
+pub(crate) fn lines(rows: &[&[Cell]]) -> Vec<Vec<String>> {
+    let heads = ["placement", "fairness", "load"].into_iter();
+    let heads = heads.chain(COLUMNS.iter().map(|(head, ..)| *head));
+    let mut lines: Vec<Vec<String>> = vec![heads.map(str::to_owned).collect()];
+    for row in rows {
         let Some(cell) = row.first() else {
             continue;
         };
@@ -88,11 +90,11 @@ pub fn table(cells: &[Cell]) -> String {
         }));
         lines.push(line);
     }
-    aligned(&lines, 2)
+    lines
 }
 
 /// Cells that differ in their seed only, as [`super::play`] returns them.
-pub(super) fn rows(cells: &[Cell]) -> impl Iterator<Item = &[Cell]> {
+pub fn rows(cells: &[Cell]) -> impl Iterator<Item = &[Cell]> {
     cells.chunk_by(|a, b| a.row == b.row)
 }
 

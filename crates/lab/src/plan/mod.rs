@@ -183,11 +183,6 @@ impl PlanBuilder {
         self.plan.block_tokens
     }
 
-    /// Sets the tokens in a block, where they are known late.
-    pub fn block_tokens(&mut self, tokens: u32) {
-        self.plan.block_tokens = tokens.max(1);
-    }
-
     /// As many ids as nobody else has; the first of them.
     pub fn fresh(&mut self, blocks: u64) -> u64 {
         let first = self.next_id;

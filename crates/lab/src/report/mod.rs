@@ -1,0 +1,187 @@
+//! A page that a person would rather look at than read: self-contained, no script, nothing from the network.
+
+mod chart;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+
+use crate::grid::{Cell, Spread, Sums, rows};
+use chart::{Bars, Lines};
+
+type Metric = (&'static str, &'static str, fn(&Sums) -> Option<f64>);
+
+/// What is drawn, with what is good about it.
+const METRICS: &[Metric] = &[
+    ("Time to first token, median (s)", "less is better", |s| {
+        s.ttft.p50
+    }),
+    (
+        "Time to first token, 99th percentile (s)",
+        "less is better",
+        |s| s.ttft.p99,
+    ),
+    ("Good answers (%)", "more is better", |s| {
+        Some(100.0 * s.goodput?)
+    }),
+    (
+        "Cached of prompt tokens (%)",
+        "more is better; dashed: the most that one unbounded cache would have",
+        |s| Some(100.0 * s.reuse?),
+    ),
+    (
+        "Longest wait in the line (s)",
+        "less is better; refused ones too",
+        |s| {
+            s.wait_first
+                .max
+                .into_iter()
+                .chain(s.wait_later.max)
+                .reduce(f64::max)
+        },
+    ),
+    ("Most work of one worker over the mean", "1 is even", |s| {
+        s.imbalance
+    }),
+];
+/// The metric that has a ceiling.
+const REUSE: usize = 3;
+
+const STYLE: &str = "
+:root{color-scheme:light dark;--ink:#1d2430;--soft:#667084;--rule:#d9dee7;--paper:#fff;--card:#f6f8fb}
+@media(prefers-color-scheme:dark){:root{--ink:#e6eaf2;--soft:#98a2b8;--rule:#333c4d;--paper:#12161e;--card:#191f2a}}
+body{margin:0 auto;max-width:70rem;padding:1.5rem 1rem 3rem;background:var(--paper);color:var(--ink);
+font:15px/1.5 system-ui,sans-serif}
+h1{font-size:1.5rem;margin:0 0 .25rem}h2{font-size:1rem;margin:0}p{margin:.25rem 0;color:var(--soft)}
+code{font-size:.85em;overflow-wrap:anywhere}
+.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem;margin:1.5rem 0}
+figure{margin:0;padding:1rem;background:var(--card);border-radius:.6rem}
+svg{display:block;width:100%;height:auto;overflow:visible}
+text{fill:var(--soft);font-size:12px}text.name{fill:var(--ink)}
+.rule{stroke:var(--rule);stroke-width:1}.most{stroke:var(--soft);stroke-width:1.5;stroke-dasharray:4 3}
+.series path{fill:none;stroke-width:2}svg:has(.series:hover) .series:not(:hover){opacity:.15}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;white-space:nowrap}
+th,td{padding:.3rem .6rem;text-align:right;border-bottom:1px solid var(--rule)}
+th{position:sticky;top:0;background:var(--paper)}
+td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}
+";
+
+/// The page. `what` is what was played, `command` how to play it again.
+#[must_use]
+pub fn page(what: &str, command: &str, cells: &[Cell]) -> String {
+    let rows: Vec<&[Cell]> = rows(cells).collect();
+    let seeds = rows.first().map_or(0, |row| row.len());
+    let mut page = String::new();
+    // A string takes all that is written.
+    let _ = write!(
+        page,
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
+         <title>maitred simulate: {what}</title><style>{STYLE}</style>\
+         <h1>{what}</h1><p>{} policies at {} loads, {seeds} seeds each; simulated: virtual time, the real scheduler, \
+         modelled engines.</p><p><code>{command}</code></p><div class=grid>",
+        names(&rows).len(),
+        loads(&rows).len(),
+        what = escaped(what),
+        command = escaped(command),
+    );
+    for (place, (title, note, value)) in METRICS.iter().enumerate() {
+        let chart = chart(&rows, *value, place == REUSE);
+        let _ = write!(
+            page,
+            "<figure><h2>{title}</h2><p>{note}</p>{chart}</figure>"
+        );
+    }
+    page.push_str("</div>");
+    page.push_str(&table(&rows));
+    page.push_str("</html>\n");
+    page
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('"', "&quot;")
+}
+
+fn name(cell: &Cell) -> String {
+    format!("{} {}", cell.placement, cell.fairness)
+}
+
+/// Policies in the order in which they stand.
+fn names(rows: &[&[Cell]]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for cell in rows.iter().filter_map(|row| row.first()) {
+        if !names.contains(&name(cell)) {
+            names.push(name(cell));
+        }
+    }
+    names
+}
+
+/// Different loads: rows of one load follow each other.
+fn loads(rows: &[&[Cell]]) -> Vec<f64> {
+    let mut loads: Vec<f64> = rows.iter().filter_map(|row| mean_load(row)).collect();
+    loads.dedup();
+    loads
+}
+
+fn mean_load(row: &[Cell]) -> Option<f64> {
+    let loads: Vec<f64> = row.iter().map(|cell| cell.load).collect();
+    Spread::of(&loads).map(|spread| spread.mean)
+}
+
+fn mean(row: &[Cell], value: impl Fn(&Sums) -> Option<f64>) -> Option<Spread> {
+    let values: Vec<f64> = row.iter().filter_map(|cell| value(&cell.sums)).collect();
+    Spread::of(&values)
+}
+
+fn chart(rows: &[&[Cell]], value: fn(&Sums) -> Option<f64>, with_most: bool) -> String {
+    let most = |row: &[Cell]| mean(row, |sums| Some(100.0 * sums.ceiling?)).map(|most| most.mean);
+    if loads(rows).len() < 2 {
+        let bars = rows
+            .iter()
+            .filter_map(|row| Some((name(row.first()?), mean(row, value)?)));
+        let most = rows.iter().filter_map(|row| most(row)).reduce(f64::max);
+        return Bars {
+            bars: bars.collect(),
+            most: most.filter(|_| with_most),
+        }
+        .svg();
+    }
+    let series = names(rows).into_iter().map(|wanted| {
+        let own = rows
+            .iter()
+            .filter(|row| row.first().is_some_and(|cell| name(cell) == wanted));
+        let points = own.filter_map(|row| Some((mean_load(row)?, mean(row, value)?.mean)));
+        let points: Vec<(f64, f64)> = points.collect();
+        (wanted, points)
+    });
+    let ceiling = rows
+        .iter()
+        .filter_map(|row| Some((mean_load(row)?, most(row)?)));
+    let mut ceiling: Vec<(f64, f64)> = ceiling.filter(|_| with_most).collect();
+    ceiling.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Lines {
+        series: series.collect(),
+        most: ceiling,
+    }
+    .svg()
+}
+
+fn table(rows: &[&[Cell]]) -> String {
+    let text = crate::grid::lines(rows);
+    let mut html = String::from("<div class=scroll><table>");
+    for (place, line) in text.iter().enumerate() {
+        let tag = if place == 0 { "th" } else { "td" };
+        html.push_str("<tr>");
+        for cell in line {
+            let _ = write!(html, "<{tag}>{}", escaped(cell));
+        }
+    }
+    let _ = write!(
+        html,
+        "</table></div><pre>{}</pre>",
+        escaped(crate::grid::LEGEND)
+    );
+    html
+}
