@@ -8,11 +8,13 @@
 
 mod cancel;
 mod corrections;
+mod divergence;
 mod framing;
 mod heartbeat;
 mod identity;
 mod recordings;
 mod refusals;
+mod registration;
 mod relay;
 mod retry;
 mod routes;
