@@ -308,7 +308,7 @@ impl Try<'_> {
             let whole = is_json(content_type) || source.length().is_some_and(|n| n <= COLLECT_MAX);
             let max = if whole { COLLECT_MAX } else { 0 };
             match self
-                .collect(guest, deadlines, &mut source, max, &mut pieces)
+                .collect(guest, deadlines, &mut source, Some(max), &mut pieces)
                 .await
             {
                 Ok(true) => {
@@ -344,7 +344,7 @@ impl Try<'_> {
     ) -> Tried {
         let mut pieces = Vec::new();
         match self
-            .collect(guest, deadlines, &mut source, COLLECT_MAX, &mut pieces)
+            .collect(guest, deadlines, &mut source, None, &mut pieces)
             .await
         {
             Ok(true) => {}
@@ -380,13 +380,14 @@ impl Try<'_> {
         }
     }
 
-    /// Reads until the end (true), or until more than `max` bytes are there (false).
+    /// Reads until the end (true), or until more than `max` bytes are there (false). None: the words
+    /// are an error's and no output, of which [`COLLECT_MAX`] bytes are read.
     async fn collect(
         &self,
         guest: &mut Guest,
         deadlines: &mut Deadlines,
         source: &mut Source,
-        max: u64,
+        max: Option<u64>,
         pieces: &mut Vec<Bytes>,
     ) -> Result<bool, Stop> {
         let mut length = 0_u64;
@@ -396,9 +397,11 @@ impl Try<'_> {
                 Ok(Ok(Some(data))) => {
                     length += data.len() as u64;
                     pieces.push(data);
-                    guest.first_token();
+                    if max.is_some() {
+                        guest.first_token();
+                    }
                     deadlines.data(Instant::now());
-                    if length > max {
+                    if length > max.unwrap_or(COLLECT_MAX) {
                         return Ok(false);
                     }
                 }

@@ -44,6 +44,18 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     async fn ask(&mut self, question: u32) -> Arc<AttemptRecord> {
+        let (status, record) = self.put(question).await;
+        assert_eq!(status, 200);
+        record
+    }
+
+    async fn refused(&mut self, question: u32) -> Arc<AttemptRecord> {
+        let (status, record) = self.put(question).await;
+        assert!(status >= 400);
+        record
+    }
+
+    async fn put(&mut self, question: u32) -> (u16, Arc<AttemptRecord>) {
         self.count += 1;
         let id = format!("r{}", self.count);
         let headers = [
@@ -53,8 +65,8 @@ impl Asked<'_> {
         let body = json!({"model": "m", "prompt": prompt(question)}).to_string();
         let request = maitred_tests::request("POST", "/v1/completions", &headers, body);
         let answer = soon(client(self.running).await.exchange(&request)).await;
-        assert_eq!(answer.status(), 200);
-        attempts(self.running, &id, 1).await.remove(0)
+        let record = attempts(self.running, &id, 1).await.remove(0);
+        (answer.status(), record)
     }
 }
 
@@ -280,5 +292,30 @@ async fn silence_is_no_zero() {
         let record = attempts(&running, &id, 1).await.remove(0);
         assert_eq!(record.cached_tokens, None);
         assert_eq!(record.predicted_cached_tokens.unwrap() > 0, n > 0);
+    }
+}
+
+/// The words of a refusal were taken for a first token: the refused prompt was believed to be held, its
+/// conversation settled on the worker that had no room for it, and it had a time to its first token.
+#[tokio::test]
+async fn a_refusal_warms_no_cache_and_settles_nobody() {
+    for status in [400, 429, 503, 500, 502] {
+        let refusal = json_answer(status, r#"{"error":{"message":"no"}}"#);
+        let worker = Worker::start(refusal).await;
+        let running = room(&[&worker], |config| {
+            config.pools[0].core.attempts = 1;
+        })
+        .await;
+        let mut asked = Asked {
+            running: &running,
+            count: 0,
+        };
+        for _ in 0..2 {
+            let record = asked.refused(1).await;
+            assert_eq!(record.predicted_cached_tokens, Some(0), "{status}");
+            assert_eq!(record.ttft_ms, None, "{status}");
+        }
+        let view = &running.gateway.pools[0].views()[0].view;
+        assert_eq!((view.believed_blocks, view.sessions), (0, 0), "{status}");
     }
 }
