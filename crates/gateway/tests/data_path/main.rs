@@ -9,6 +9,7 @@
 mod cancel;
 mod corrections;
 mod divergence;
+mod events;
 mod framing;
 mod heartbeat;
 mod identity;
