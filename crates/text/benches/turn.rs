@@ -139,14 +139,15 @@ fn turn(criterion: &mut Criterion) {
             .templates()
             .render(Endpoint::Chat, &head, now, 1 << 26)
             .unwrap();
+        let text = rendered.text.clone().into_text();
         let ids = model
             .ids(model.plan(Endpoint::Chat, &head, now).unwrap())
             .unwrap();
         eprintln!(
             "{name}: body {} bytes, rendered {} bytes, {} tokens",
             warm.len(),
-            rendered.text.len(),
-            ids.len()
+            text.len(),
+            ids.count()
         );
         group.bench_function("next turn: render, tokenise, chain", |b| {
             b.iter_batched(
@@ -196,7 +197,7 @@ fn turn(criterion: &mut Criterion) {
         });
         group.sample_size(10);
         group.bench_function("plain tokenizer of Hugging Face, whole prompt", |b| {
-            b.iter(|| black_box(model.tokenizer().reference_ids(&rendered.text, false)));
+            b.iter(|| black_box(model.tokenizer().reference_ids(&text, false)));
         });
         group.finish();
     }

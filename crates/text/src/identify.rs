@@ -102,7 +102,9 @@ impl Identified {
 
 /// Feeds one walk over the request to the chain, the leading text and the opening.
 struct Reader<'a> {
-    chain: ChainBuilder,
+    /// None: only the bytes are counted.
+    chain: Option<ChainBuilder>,
+    bytes: u64,
     leading: [u8; LEADING_BYTES],
     leading_len: usize,
     collector: Collector<'a>,
@@ -111,7 +113,10 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn push(&mut self, bytes: &[u8]) {
-        self.chain.push(bytes);
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        if let Some(chain) = &mut self.chain {
+            chain.push(bytes);
+        }
         let room = &mut self.leading[self.leading_len..];
         let taken = bytes.len().min(room.len());
         room[..taken].copy_from_slice(&bytes[..taken]);
@@ -154,8 +159,29 @@ impl<'a> Sink<'a> for Reader<'a> {
 /// Identifies a request.
 #[must_use]
 pub fn identify(endpoint: Endpoint, head: &RequestHead<'_>, context: &Context<'_>) -> Identified {
+    let chain = ChainBuilder::new(context.scope, context.block_bytes.max(1));
+    identify_into(Some(chain), endpoint, head, context)
+}
+
+/// As [`identify`], without a chain over bytes: for what will have one over tokens.
+#[must_use]
+pub fn identify_without_chain(
+    endpoint: Endpoint,
+    head: &RequestHead<'_>,
+    context: &Context<'_>,
+) -> Identified {
+    identify_into(None, endpoint, head, context)
+}
+
+fn identify_into(
+    chain: Option<ChainBuilder>,
+    endpoint: Endpoint,
+    head: &RequestHead<'_>,
+    context: &Context<'_>,
+) -> Identified {
     let mut reader = Reader {
-        chain: ChainBuilder::new(context.scope, context.block_bytes.max(1)),
+        chain,
+        bytes: 0,
         leading: [0; LEADING_BYTES],
         leading_len: 0,
         collector: Collector::new(endpoint),
@@ -168,11 +194,10 @@ pub fn identify(endpoint: Endpoint, head: &RequestHead<'_>, context: &Context<'_
         None => {
             let leading = &reader.leading[..reader.leading_len];
             let seed = mix(seeds::LEADING, &[context.scope]);
-            let (chain, prompt_bytes) = reader.chain.finish();
             Identified {
                 leading: key_of(leading, seed),
-                chain,
-                ..Identified::unread(prompt_bytes)
+                chain: reader.chain.map(|c| c.finish().0).unwrap_or_default(),
+                ..Identified::unread(reader.bytes)
             }
         }
     };

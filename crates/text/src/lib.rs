@@ -9,6 +9,8 @@ pub mod keys;
 mod memo;
 #[cfg(feature = "tokens")]
 pub mod model;
+#[cfg(feature = "tokens")]
+mod pieces;
 pub mod scope;
 mod session;
 #[cfg(feature = "tokens")]
@@ -16,10 +18,12 @@ pub mod template;
 #[cfg(feature = "tokens")]
 pub mod tokenizer;
 
-pub use identify::{Context, Identified, identify};
+pub use identify::{Context, Identified, identify, identify_without_chain};
 pub use keys::{model_key, response_key};
 #[cfg(feature = "tokens")]
 pub use model::{Fallback, ModelFiles, TextLimits, TextModel, TextOptions};
+#[cfg(feature = "tokens")]
+pub use pieces::Pieces;
 pub use scope::{Scope, scope};
 
 #[cfg(test)]

@@ -86,13 +86,20 @@ impl ChainBuilder {
     /// block of 64 bytes: the caller who chains tokens makes the builder with
     /// `block_bytes = 4 * tokens in a block`.
     pub fn push_tokens(&mut self, tokens: &[u32]) {
-        let mut bytes = [0_u8; 4 * TOKENS_AT_ONCE];
-        for some in tokens.chunks(TOKENS_AT_ONCE) {
+        let (whole, rest) = tokens.as_chunks::<TOKENS_AT_ONCE>();
+        // Of fixed length: copied by a few wide instructions.
+        for some in whole {
+            let mut bytes = [0_u8; 4 * TOKENS_AT_ONCE];
             for (four, token) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(some) {
                 *four = token.to_le_bytes();
             }
-            self.push(bytes.get(..4 * some.len()).unwrap_or_default());
+            self.push(&bytes);
         }
+        let mut bytes = [0_u8; 4 * TOKENS_AT_ONCE];
+        for (four, token) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(rest) {
+            *four = token.to_le_bytes();
+        }
+        self.push(bytes.get(..4 * rest.len()).unwrap_or_default());
     }
 
     /// The full blocks' hashes and the count of all bytes pushed.

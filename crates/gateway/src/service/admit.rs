@@ -12,8 +12,9 @@ use crate::reply::Problem;
 use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
+use maitred_core::request::Identity;
 use maitred_core::{Arrival, Nanos};
-use maitred_text::{Context, Identified, identify, model_key};
+use maitred_text::{Context, Identified, identify_without_chain, model_key};
 use maitred_wire::fields::unsupported_fields;
 use maitred_wire::head::{self, RequestHead};
 use maitred_wire::{BodyErrorKind, Endpoint, splice};
@@ -51,7 +52,7 @@ pub(crate) fn admit(
     let head = read_head(gateway, endpoint, &read)?;
     let Some(head) = head else {
         let pool = default_pool(gateway)?;
-        let mut arrival = arrival(caller, None, Identified::unread(body.len() as u64), None);
+        let mut arrival = arrival(&caller, None, Identified::unread(body.len() as u64), None);
         arrival.deadline = deadline(gateway, pool);
         arrival.body_bytes = body.len() as u64;
         return Ok(Admitted {
@@ -84,15 +85,29 @@ pub(crate) fn admit(
     // An alias is the model itself: its cache is shared.
     let adapter = asked.filter(|m| !pool.is_configured(m));
     let scope = pool.scope(adapter, &apart.salt, apart.isolation);
-    let identified = identify_in(gateway, &pool, parts, endpoint, &caller, scope, &head);
+    // A chain over bytes is hashed only where it will not be one over tokens.
+    let expected = tokens::expected(&pool, endpoint);
+    let identify = |how: fn(Endpoint, &RequestHead<'_>, &Context<'_>) -> Identified| {
+        identify_in(gateway, &pool, parts, &caller, scope, |c| {
+            how(endpoint, &head, c)
+        })
+    };
+    let identified = identify(if expected {
+        identify_without_chain
+    } else {
+        maitred_text::identify
+    });
     // Where the model does not decide (unknown endpoints), a name that nobody lists keeps nobody out.
     let listed = asked
         .filter(|m| !pool.is_configured(m) && (endpoint.has_prompt() || pool.is_listed(m)))
         .map(model_key);
-    let mut arrival = arrival(caller, head.max_tokens, identified, listed);
+    let mut arrival = arrival(&caller, head.max_tokens, identified, listed);
     arrival.deadline = deadline(gateway, &pool);
     arrival.body_bytes = body.len() as u64;
     let (origin, pending) = tokens::begin(&pool, endpoint, &head, scope, &mut arrival);
+    if expected && arrival.identity == Identity::Bytes {
+        arrival.chain = identify(maitred_text::identify).chain;
+    }
     let model = match asked.or(pool.models.first().map(String::as_str)) {
         Some(name) => pool.metrics.model(name),
         None => pool.metrics.other_model(),
@@ -216,10 +231,9 @@ fn identify_in(
     gateway: &Gateway,
     pool: &Pool,
     parts: &Parts,
-    endpoint: Endpoint,
     caller: &Caller,
     scope: u64,
-    head: &RequestHead<'_>,
+    identify: impl FnOnce(&Context<'_>) -> Identified,
 ) -> Identified {
     let config = &gateway.config;
     let settings = &pool.settings;
@@ -230,25 +244,21 @@ fn identify_in(
         let found = headers.find(|(known, _)| known.as_str() == name);
         found.and_then(|(_, value)| text_of(value))
     };
-    identify(
-        endpoint,
-        head,
-        &Context {
-            scope,
-            tenant: caller.identity.number(),
-            client_scope: caller.client_scope(),
-            pool: pool.key,
-            block_bytes: settings.core.block_bytes as usize,
-            token_block: settings.core.token_block as usize,
-            session_headers: &session_headers,
-            scenario_header: &config.scenario_header,
-            header: &header,
-        },
-    )
+    identify(&Context {
+        scope,
+        tenant: caller.identity.number(),
+        client_scope: caller.client_scope(),
+        pool: pool.key,
+        block_bytes: settings.core.block_bytes as usize,
+        token_block: settings.core.token_block as usize,
+        session_headers: &session_headers,
+        scenario_header: &config.scenario_header,
+        header: &header,
+    })
 }
 
 fn arrival(
-    caller: Caller,
+    caller: &Caller,
     max_tokens: Option<u32>,
     found: Identified,
     listed: Option<maitred_core::ids::ModelKey>,

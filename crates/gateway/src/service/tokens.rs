@@ -5,7 +5,7 @@ use crate::pool::Pool;
 use maitred_core::Arrival;
 use maitred_core::request::Identity;
 use maitred_text::model::in_tokens;
-use maitred_text::tokenizer::Plan;
+use maitred_text::tokenizer::{Ids, Plan};
 use maitred_text::{Fallback, Identified};
 use maitred_wire::{Endpoint, RequestHead};
 use std::sync::Arc;
@@ -52,6 +52,12 @@ pub(crate) struct Pending {
     plan: Plan,
     scope: u64,
     spent: Duration,
+}
+
+/// Whether the identity may come to be one in tokens.
+pub(super) fn expected(pool: &Pool, endpoint: Endpoint) -> bool {
+    let rendered = [Endpoint::Chat, Endpoint::Completions, Endpoint::Tokenize];
+    pool.text.is_some() && rendered.contains(&endpoint)
 }
 
 /// Renders, and tokenises what little is new; more is left pending.
@@ -122,7 +128,7 @@ pub(super) async fn finish(admitted: &mut Admitted) {
     };
 }
 
-fn put(pool: &Pool, arrival: &mut Arrival, ids: &[u32], scope: u64) {
+fn put(pool: &Pool, arrival: &mut Arrival, ids: &Ids, scope: u64) {
     let block = pool.settings.core.token_block as usize;
     let found = in_tokens(Identified::unread(0), ids, scope, block);
     arrival.chain = found.chain;

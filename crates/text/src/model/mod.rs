@@ -10,7 +10,7 @@ use crate::identify::{Context, Identified, LEADING_BYTES};
 use crate::keys::{mix, seeds};
 use crate::scope::token_seed;
 use crate::template::{ContentShape, Dialect, RenderError, Templates, WallTime};
-use crate::tokenizer::{Plan, Tokenizer, TokenizerError, WholeReason};
+use crate::tokenizer::{Ids, Plan, Tokenizer, TokenizerError, WholeReason};
 use counts::Counters;
 use maitred_core::ids::SessionKey;
 use maitred_core::prefix::ChainBuilder;
@@ -238,10 +238,10 @@ impl TextModel {
     ///
     /// # Errors
     /// The request stays on byte identity; counted.
-    pub fn ids(&self, plan: Plan) -> Result<Vec<u32>, Fallback> {
+    pub fn ids(&self, plan: Plan) -> Result<Ids, Fallback> {
         let ids = self.tokenizer.finish(plan);
         let ids = ids.map_err(|e| self.fall_back(e.into()))?;
-        self.counters.identified(ids.len());
+        self.counters.identified(ids.count());
         Ok(ids)
     }
 
@@ -278,16 +278,18 @@ impl TextModel {
 /// count of bytes stay. `scope` should have the model's digest in it, see [`crate::scope::with_text`];
 /// `token_block` is the number of tokens in a block.
 #[must_use]
-pub fn in_tokens(bytes: Identified, ids: &[u32], scope: u64, token_block: usize) -> Identified {
+pub fn in_tokens(bytes: Identified, ids: &Ids, scope: u64, token_block: usize) -> Identified {
     let seed = token_seed(scope);
     let block = token_block.max(1);
-    let blocks = Vec::with_capacity(ids.len() / block);
+    let count = ids.count();
+    let blocks = Vec::with_capacity(count / block);
     let mut chain = ChainBuilder::with_buffer(seed, block.saturating_mul(4), blocks);
-    chain.push_tokens(ids);
+    ids.parts().for_each(|some| chain.push_tokens(some));
     let (chain, _) = chain.finish();
     let mut leading = [0; LEADING_BYTES];
     let mut filled = 0;
-    for (four, id) in leading.as_chunks_mut::<4>().0.iter_mut().zip(ids) {
+    let all = ids.parts().flatten();
+    for (four, id) in leading.as_chunks_mut::<4>().0.iter_mut().zip(all) {
         *four = id.to_le_bytes();
         filled += 4;
     }
@@ -295,7 +297,7 @@ pub fn in_tokens(bytes: Identified, ids: &[u32], scope: u64, token_block: usize)
     let leading_seed = mix(seeds::LEADING, &[scope]);
     Identified {
         chain,
-        prompt_tokens: Some(u32::try_from(ids.len()).unwrap_or(u32::MAX)),
+        prompt_tokens: Some(u32::try_from(count).unwrap_or(u32::MAX)),
         identity: Identity::Tokens,
         leading: leading.map(|some| SessionKey(xxh3_64_with_seed(some, leading_seed))),
         ..bytes

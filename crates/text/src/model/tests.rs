@@ -3,6 +3,8 @@
 use super::*;
 use crate::tokenizer::tests::small;
 use maitred_wire::head;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use std::fs::write;
 
@@ -23,7 +25,7 @@ fn render(model: &TextModel, body: &str) -> String {
     let head = head::parse(Endpoint::Chat, body.as_bytes(), 64).unwrap();
     let templates = model.templates();
     let rendered = templates.render(Endpoint::Chat, &head, WallTime::default(), 1 << 20);
-    rendered.unwrap().text
+    rendered.unwrap().text.into_text()
 }
 
 const HI: &str = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
@@ -184,4 +186,82 @@ fn texts_beyond_the_bound_are_refused() {
             (!fits).then_some("too_large")
         );
     }
+}
+
+fn chat(contents: &[String]) -> String {
+    let message = |content| json!({"role": "user", "content": content});
+    let messages: Vec<Value> = contents.iter().map(message).collect();
+    json!({ "messages": messages }).to_string()
+}
+
+/// The ids that a model gives, and those of its reference over the rendered text in one.
+fn both_ids(model: &TextModel, body: &str) -> (Vec<u32>, Vec<u32>, String) {
+    let head = head::parse(Endpoint::Chat, body.as_bytes(), 64).unwrap();
+    let plan = model.plan(Endpoint::Chat, &head, WallTime::default());
+    let ids = model.ids(plan.unwrap()).unwrap().to_vec();
+    let text = render(model, body);
+    let right = model.tokenizer().reference_ids(&text, false).unwrap();
+    (ids, right, text)
+}
+
+#[test]
+fn tokens_that_begin_outside_of_a_long_text_are_found() {
+    // `<e>` is a token, and the template's own text may be one half of it.
+    let template =
+        "{% for m in messages %}<{{ '<' + m.content + 'e>' }}{{ m.content }}>{% endfor %}";
+    let model = load(&json!({ "chat_template": template }), &[]).unwrap();
+    const PARTS: [&str; 9] = ["<", "e", ">", "<s>", "<e>", "<e><s>", " ", "\n", "e\u{301}"];
+    let short = prop::sample::select(&PARTS[..]).prop_map(str::to_owned);
+    let part = prop_oneof![4 => short, 1 => Just("hi the low ".repeat(15))];
+    let content = prop::collection::vec(part, 0..6).prop_map(|parts| parts.concat());
+    let contents = prop::collection::vec(content, 1..5);
+    let mut runner = TestRunner::deterministic();
+    runner
+        .run(&contents, |contents| {
+            // Each turn repeats what was said before.
+            for turn in 1..=contents.len() {
+                let (ids, right, text) = both_ids(&model, &chat(&contents[..turn]));
+                let by_hand = |c: &String| format!("<<{c}e>{c}>");
+                prop_assert_eq!(
+                    text,
+                    contents[..turn].iter().map(by_hand).collect::<String>()
+                );
+                prop_assert_eq!(ids, right);
+            }
+            Ok(())
+        })
+        .unwrap();
+    let held = model.counts().tokenizer.memo;
+    assert!(held.hits > 0 && held.misses > 0, "{held:?}");
+}
+
+#[test]
+fn what_is_remembered_stays_within_its_budget() {
+    let config = json!({"chat_template": "{% for m in messages %}<s>{{ m.content }}{{ m.tool_calls }}{% endfor %}"});
+    let folder = tempfile::tempdir().unwrap();
+    write(
+        folder.path().join("tokenizer_config.json"),
+        config.to_string(),
+    )
+    .unwrap();
+    write(folder.path().join("tokenizer.json"), small().to_string()).unwrap();
+    let mut options = TextOptions::default();
+    options.limits.memo_bytes_max = 1 << 18;
+    let model = TextModel::load(&ModelFiles::in_directory(folder.path()), options).unwrap();
+    let call = |n: u32| {
+        json!([{"id": "1", "type": "function",
+        "function": {"name": "f", "arguments": {"a": vec![json!([n]); 40]}}}])
+    };
+    for n in 0..600 {
+        let body = json!({"messages": [
+            {"role": "user", "content": format!("{n} {}", "hi the low ".repeat(n as usize % 60))},
+            {"role": "assistant", "content": "hi", "tool_calls": call(n)},
+        ]});
+        let (ids, right, _) = both_ids(&model, &body.to_string());
+        assert_eq!(ids, right);
+        let bytes = model.counts().tokenizer.memo.bytes;
+        assert!(bytes <= 1 << 18, "{bytes} bytes after {n} requests");
+    }
+    let bytes = model.counts().tokenizer.memo.bytes;
+    assert!(bytes > 1 << 17, "the budget is used: {bytes} bytes");
 }

@@ -1,6 +1,7 @@
 //! The template engine made to behave as Transformers' Jinja2 does.
 
 use super::generation;
+use super::joined;
 use super::methods::unknown_method;
 use super::python::{Dumps, is_space};
 use minijinja::syntax::SyntaxConfig;
@@ -40,6 +41,7 @@ pub(crate) fn environment(fuel: u64) -> Result<Environment<'static>, Error> {
     env.add_filter("tojson", tojson);
     env.add_filter("trim", trim);
     env.add_filter("indent", indent);
+    env.add_filter(joined::FILTER, text_only);
     env.add_test("iterable", |value: &Value| {
         !value.is_none() && value.try_iter().is_ok()
     });
@@ -61,6 +63,13 @@ fn is_sequence(value: &Value) -> bool {
         value.kind(),
         ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined
     )
+}
+
+fn text_only(value: &Value) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::String => Ok(value.clone()),
+        _ => Err(Error::from(ErrorKind::InvalidOperation)),
+    }
 }
 
 fn raise_exception(message: Value) -> Result<Value, Error> {

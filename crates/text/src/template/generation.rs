@@ -2,6 +2,7 @@
 //!
 //! The engine has no such tag, so it becomes a call block, which has the same scoping.
 
+use super::tags::{Kind, tags, word};
 use std::borrow::Cow;
 
 /// The function that the call block calls; it prints what the block holds.
@@ -14,104 +15,34 @@ pub(crate) fn rewrite(source: &str) -> Cow<'_, str> {
         return Cow::Borrowed(source);
     }
     let mut out = String::with_capacity(source.len() + 64);
-    let mut rest = source;
-    let mut raw = false;
-    while let Some(start) = rest.find('{') {
-        let (before, tag) = rest.split_at(start);
-        out.push_str(before);
-        let length = match tag.as_bytes().get(1) {
-            Some(b'#') if !raw => tag.find("#}").map_or(tag.len(), |end| end + 2),
-            Some(b'{') if !raw => closed(tag, "}}"),
-            Some(b'%') => closed(tag, "%}"),
-            _ => 1,
-        };
-        let (tag, after) = tag.split_at(length);
-        rest = after;
-        match statement(tag) {
-            Some("endraw") => raw = false,
-            Some("raw") => raw = true,
-            Some("generation") if !raw => {
+    for (kind, tag) in tags(source) {
+        match word(tag).filter(|_| kind == Kind::Statement) {
+            Some("generation") => {
                 out.push_str(&tag.replacen("generation", &format!("call {FUNCTION}()"), 1));
-                continue;
             }
-            Some("endgeneration") if !raw => {
+            Some("endgeneration") => {
                 out.push_str(&tag.replacen("endgeneration", "endcall", 1));
-                continue;
             }
-            // Within a raw block a tag is text: its end may hide the true one.
-            _ if raw && length > 1 => {
-                out.push('{');
-                rest = &rest_from(source, rest, tag)[1..];
-                continue;
-            }
-            _ => {}
+            _ => out.push_str(tag),
         }
-        out.push_str(tag);
     }
-    out.push_str(rest);
     Cow::Owned(out)
 }
 
 /// Whether the template joins text marked `safe` with other text: Python escapes the other text
 /// for HTML then, which is not done here.
 pub(crate) fn joins_safe(source: &str) -> bool {
-    let mut rest = source;
-    while let Some(start) = rest.find('{') {
-        let tag = rest.get(start..).unwrap_or_default();
-        let length = match tag.as_bytes().get(1) {
-            Some(b'#') => tag.find("#}").map_or(tag.len(), |end| end + 2),
-            Some(b'{') => closed(tag, "}}"),
-            Some(b'%') => closed(tag, "%}"),
-            _ => 1,
-        };
-        let (tag, after) = tag.split_at(length);
-        let is_safe = |after: &str| {
-            let name = after.trim_start();
-            ["safe", "escape", "forceescape", "e"].iter().any(|filter| {
-                let next = name.strip_prefix(filter).and_then(|n| n.chars().next());
-                next.is_some_and(|c| !c.is_alphanumeric() && c != '_')
-            })
-        };
-        // `~` joins without escaping where templates are not escaped as a whole.
-        let joins = tag.contains('+');
-        if joins && !tag.starts_with("{#") && tag.split('|').skip(1).any(is_safe) {
-            return true;
-        }
-        rest = after;
-    }
-    false
-}
-
-/// The text from the beginning of `tag` on, which lies right before `rest`.
-fn rest_from<'a>(source: &'a str, rest: &str, tag: &str) -> &'a str {
-    source
-        .get(source.len() - rest.len() - tag.len()..)
-        .unwrap_or_default()
-}
-
-/// A statement's only word; None where it has several, or is no statement.
-fn statement(tag: &str) -> Option<&str> {
-    let inner = tag.strip_prefix("{%")?.strip_suffix("%}")?;
-    Some(inner.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace()))
-}
-
-/// Bytes of a tag up to its end, which strings within it do not have.
-fn closed(tag: &str, end: &str) -> usize {
-    let bytes = tag.as_bytes();
-    let mut quote = None;
-    let mut at = 2;
-    while let Some(byte) = bytes.get(at) {
-        match quote {
-            Some(_) if *byte == b'\\' => at += 1,
-            Some(open) if open == *byte => quote = None,
-            Some(_) => {}
-            None if matches!(byte, b'"' | b'\'') => quote = Some(*byte),
-            None if bytes.get(at..at + 2) == Some(end.as_bytes()) => return at + 2,
-            None => {}
-        }
-        at += 1;
-    }
-    tag.len()
+    let is_safe = |after: &str| {
+        let name = after.trim_start();
+        ["safe", "escape", "forceescape", "e"].iter().any(|filter| {
+            let next = name.strip_prefix(filter).and_then(|n| n.chars().next());
+            next.is_some_and(|c| !c.is_alphanumeric() && c != '_')
+        })
+    };
+    // `~` joins without escaping where templates are not escaped as a whole.
+    tags(source).any(|(kind, tag)| {
+        kind != Kind::Text && tag.contains('+') && tag.split('|').skip(1).any(is_safe)
+    })
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 use super::RenderError;
 use super::request::value;
 use crate::memo::Memo;
+use crate::pieces::{LONG_TEXT_BYTES, Message};
 use maitred_wire::json::{self, Value as Wire};
 use minijinja::value::Value;
+use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// The form of content that a template wants.
@@ -32,8 +34,9 @@ pub enum Dialect {
 /// What a message's fields take beside its text: the map, the names, the shared pointers' counts.
 const FIELDS_BYTES: usize = 512;
 
-/// What nested values take, in times of their text.
-const NESTED_TIMES: usize = 4;
+/// What a nested value takes beside its text, for each mark that opens or parts values: a place in
+/// its list or map, or a list or map of its own.
+const NESTED_BYTES: usize = 96;
 
 /// The longest JSON text of arguments that is read.
 const ARGUMENTS_DEPTH_MAX: usize = 100;
@@ -77,23 +80,24 @@ impl Reading {
         for message in list.elements() {
             messages.push(self.message(&message)?);
         }
-        if self.joins(list) {
+        let developer = |message: &Fields| role(message) == "developer";
+        if self.joins(messages.iter().any(developer)) {
             messages = as_system(messages);
         }
         Ok(messages)
     }
 
-    /// All messages, of which those read before are remembered by their bytes. Not for what is done
-    /// to a message because of the others.
+    /// All messages, of which those read before are remembered by their bytes. None where something
+    /// is to be done to a message because of the others.
     ///
     /// # Errors
     /// As [`Self::messages`].
     pub(super) fn remembered(
         &self,
         list: &Wire<'_, '_>,
-        memo: &Memo<Value>,
+        memo: &Memo<Arc<Message>>,
         seed: u64,
-    ) -> Result<Value, RenderError> {
+    ) -> Result<Option<Vec<Arc<Message>>>, RenderError> {
         if !list.is_array() {
             return Err(RenderError::Field("messages"));
         }
@@ -107,29 +111,29 @@ impl Reading {
                 Some(known) => known,
                 None => {
                     let fields = self.message(&message)?;
-                    // Values nested in one another take several times their text.
                     let plain = fields.iter().all(|(_, value)| value.as_str().is_some());
-                    let times = if plain { 1 } else { NESTED_TIMES };
-                    let new = map(fields);
-                    memo.insert(key, &new, raw.len() * times + FIELDS_BYTES);
+                    let nested = if plain { 0 } else { marks(raw) * NESTED_BYTES };
+                    let new = Arc::new(Message::new(map(fields), seed));
+                    let long = new.long().len() * LONG_TEXT_BYTES;
+                    memo.insert(key, &new, raw.len() + nested + FIELDS_BYTES + long);
                     new
                 }
             });
         }
-        Ok(Value::from(messages))
+        let joins = self.joins(messages.iter().any(|message| message.developer));
+        Ok((!joins).then_some(messages))
     }
 
-    /// Whether a message's reading depends on the others.
-    pub(super) fn joins(&self, list: &Wire<'_, '_>) -> bool {
-        let developer = |message: Wire<'_, '_>| {
-            let role = message.get("role").and_then(|role| role.string());
-            role.is_some_and(|role| role == "developer")
-        };
-        self.dialect == Dialect::Vllm && !self.developer && list.elements().any(developer)
+    /// Whether a message's reading depends on the others. `developer`: one of them has that role.
+    fn joins(&self, developer: bool) -> bool {
+        developer && self.dialect == Dialect::Vllm && !self.developer
     }
 
     fn message(&self, message: &Wire<'_, '_>) -> Result<Fields, RenderError> {
         if !message.is_object() {
+            return Err(RenderError::Field("messages"));
+        }
+        if !plain_names(message) {
             return Err(RenderError::Field("messages"));
         }
         if has_media(message) {
@@ -242,6 +246,17 @@ impl Reading {
     }
 }
 
+/// Whether no name is written with escapes: such ones are not found where they are looked for.
+pub(super) fn plain_names(object: &Wire<'_, '_>) -> bool {
+    !object.members().any(|(name, _)| name.contains(&b'\\'))
+}
+
+/// Marks that open or part values, those within texts too.
+fn marks(raw: &[u8]) -> usize {
+    let is_mark = |byte: &&u8| matches!(byte, b'[' | b'{' | b',' | b':');
+    raw.iter().filter(is_mark).count()
+}
+
 fn role(message: &Fields) -> &str {
     get(message, "role")
         .and_then(Value::as_str)
@@ -262,6 +277,9 @@ fn text_of(part: &Wire<'_, '_>) -> Result<Option<String>, RenderError> {
     let field = RenderError::Field("messages.content");
     if let Some(text) = part.string() {
         return Ok(Some(text.into_owned()));
+    }
+    if !plain_names(part) {
+        return Err(field);
     }
     let kind = part.get("type").and_then(|t| t.string());
     let name = match kind.as_deref() {
@@ -336,6 +354,9 @@ fn set_calls(
     for call in calls.elements() {
         let function = call.get("function").filter(|f| f.is_object());
         let function = function.ok_or_else(|| field.clone())?;
+        if !plain_names(&call) || !plain_names(&function) {
+            return Err(field);
+        }
         let arguments = arguments_of(function.get("arguments"))?;
         let mut inner = all_fields(&function)?;
         let mut entries = all_fields(&call)?;

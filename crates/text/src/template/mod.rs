@@ -4,20 +4,24 @@
 mod clock;
 mod environment;
 mod generation;
+mod joined;
 mod messages;
 mod methods;
 mod python;
 mod request;
+mod tags;
 
 pub use clock::WallTime;
 pub use messages::{ContentShape, Dialect};
 
 use crate::memo::Memo;
+use crate::pieces::{Gather, Known, Message, Pieces};
 use environment::{Raised, environment};
 use minijinja::Environment;
 use minijinja::value::Value;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 /// Why a request was not rendered. Holds text of the template only, except in `Raised`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +72,8 @@ pub enum RenderError {
 pub(crate) struct Call {
     /// All variables but the model's own tokens and the clock.
     pub(crate) variables: Vec<(String, Value)>,
+    /// Messages among them whose long texts are referred to.
+    pub(crate) messages: Vec<Arc<Message>>,
     /// Whether the request has tools.
     pub(crate) tools: bool,
     /// The final message's text is left open, not closed as a turn.
@@ -92,7 +98,7 @@ pub struct Templates {
     special: Vec<(String, Value)>,
     dialect: Dialect,
     /// Messages as the templates get them, by the bytes that clients sent.
-    messages: Memo<Value>,
+    messages: Memo<Arc<Message>>,
     /// Hashes that nobody outside can foresee: equal ones cannot be made.
     seed: u64,
 }
@@ -114,7 +120,7 @@ impl Templates {
         let fail = |name: &str, error: &minijinja::Error| (name.to_owned(), error.to_string());
         let mut env = environment(fuel).map_err(|e| fail("", &e))?;
         for (name, source) in sources {
-            let source = generation::rewrite(source).into_owned();
+            let source = joined::rewrite(&generation::rewrite(source));
             env.add_template_owned(name.clone(), source)
                 .map_err(|e| fail(name, &e))?;
         }
@@ -190,11 +196,13 @@ impl Templates {
                         ("documents".to_owned(), Value::from(())),
                         ("add_generation_prompt".to_owned(), Value::from(true)),
                     ],
+                    messages: Vec::new(),
                     tools: false,
                     continue_final: false,
                 };
                 self.render_named(name, &call, WallTime::default())
-                    .is_ok_and(|text| {
+                    .is_ok_and(|pieces| {
+                        let text = pieces.into_text();
                         text.contains(WORD)
                             && !text.contains("'type'")
                             && !text.contains("\"type\"")
@@ -207,7 +215,7 @@ impl Templates {
         }
     }
 
-    fn render_named(&self, name: &str, call: &Call, now: WallTime) -> Result<String, RenderError> {
+    fn render_named(&self, name: &str, call: &Call, now: WallTime) -> Result<Pieces, RenderError> {
         let template = self
             .env
             .get_template(name)
@@ -216,11 +224,19 @@ impl Templates {
         let clock = [("strftime_now".to_owned(), clock)];
         let variables = self.special.iter().chain(&clock).chain(&call.variables);
         let context = Value::from_pairs(variables.map(|(k, v)| (k.as_str(), v.clone())));
-        let text = template.render(context).map_err(|e| failure(&e))?;
+        let known = Known::new(&call.messages);
+        let mut printed = Gather::new(&known);
+        template
+            .render_captured_to(context, &mut printed)
+            .map_err(|e| failure(&e))?;
+        let pieces = printed.finish().ok_or_else(|| RenderError::Failed {
+            kind: "no text".to_owned(),
+            line: 0,
+        })?;
         if call.continue_final {
-            return cut_open(text);
+            return cut_open(pieces.into_text()).map(Pieces::from);
         }
-        Ok(text)
+        Ok(pieces)
     }
 }
 

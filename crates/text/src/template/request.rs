@@ -1,16 +1,17 @@
 //! From a request's bytes to the variables of a template.
 
-use super::messages::{Dialect, Fields, Reading};
+use super::messages::{Dialect, Fields, Reading, plain_names};
 use super::{CONTINUE_TAG, Call, RenderError, Templates, WallTime};
+use crate::pieces::Pieces;
 use maitred_wire::json::{self, Value as Wire};
 use maitred_wire::{Endpoint, RequestHead, fields};
 use minijinja::value::Value;
 
 /// The text that an engine tokenises, and how it does so.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Rendered {
     /// The text.
-    pub text: String,
+    pub text: Pieces,
     /// Whether the tokenizer adds its own tokens around (a beginning of text, say): so it is for
     /// plain prompts, and not for chats, whose templates write them.
     pub add_special_tokens: bool,
@@ -79,12 +80,13 @@ impl Templates {
             Endpoint::Tokenize => head.field("messages").is_some(),
             _ => false,
         };
+        plainly_asked(head)?;
         let rendered = if is_chat {
             self.chat(head, now)?
         } else {
             plain_prompt(endpoint, head)?
         };
-        if rendered.text.len() > text_bytes_max {
+        if rendered.text.bytes() > text_bytes_max {
             return Err(RenderError::TooLarge);
         }
         Ok(rendered)
@@ -115,14 +117,19 @@ impl Templates {
             .ok_or(RenderError::Field("messages"))?;
         let flag = |name: &str| head.value(name).and_then(|v| v.bool());
         let continue_final = flag("continue_final_message").unwrap_or(false);
-        let messages = if continue_final || reading.joins(&list) {
-            let mut messages = reading.messages(&list)?;
-            if continue_final {
-                leave_open(&mut messages)?;
+        let remembered = match continue_final {
+            true => None,
+            false => reading.remembered(&list, &self.messages, self.seed)?,
+        };
+        let messages: Value = match &remembered {
+            Some(known) => known.iter().map(|one| one.value.clone()).collect(),
+            None => {
+                let mut messages = reading.messages(&list)?;
+                if continue_final {
+                    leave_open(&mut messages)?;
+                }
+                messages.into_iter().map(Value::from_pairs).collect()
             }
-            messages.into_iter().map(Value::from_pairs).collect()
-        } else {
-            reading.remembered(&list, &self.messages, self.seed)?
         };
         let mut variables = options(head)?;
         variables.push(("messages".to_owned(), messages));
@@ -131,6 +138,7 @@ impl Templates {
         variables.push(("add_generation_prompt".to_owned(), Value::from(generation)));
         let call = Call {
             variables,
+            messages: remembered.unwrap_or_default(),
             tools: tools.is_some(),
             continue_final,
         };
@@ -140,6 +148,20 @@ impl Templates {
             add_special_tokens: flag("add_special_tokens").unwrap_or(false),
         })
     }
+}
+
+/// Whether all that changes a prompt is there to be seen: no name is written with escapes, and the
+/// engine is not asked to leave tokens out, or to take more in.
+fn plainly_asked(head: &RequestHead<'_>) -> Result<(), RenderError> {
+    if head.fields.iter().any(|field| field.name.contains('\\')) {
+        return Err(RenderError::Field("body"));
+    }
+    for name in ["truncate_prompt_tokens", "prompt_embeds"] {
+        if head.value(name).is_some_and(|value| !value.is_null()) {
+            return Err(RenderError::Field(name));
+        }
+    }
+    Ok(())
 }
 
 /// The variables that a request sets itself. What is said outside `chat_template_kwargs` counts
@@ -197,6 +219,9 @@ fn tool_of(tool: &Wire<'_, '_>, dialect: Dialect) -> Result<Value, RenderError> 
     let field = RenderError::Field("tools");
     let function = tool.get("function").filter(|f| f.is_object());
     let function = function.ok_or_else(|| field.clone())?;
+    if !plain_names(tool) || !plain_names(&function) {
+        return Err(field);
+    }
     let member = |name: &str| -> Result<Value, RenderError> {
         let found = function.get(name).map(|v| value(&v)).transpose()?;
         Ok(found.unwrap_or(Value::from(())))
@@ -260,7 +285,7 @@ fn plain_prompt(endpoint: Endpoint, head: &RequestHead<'_>) -> Result<Rendered, 
     let text = prompt.string().ok_or(RenderError::Field("prompt"))?;
     let special = head.value("add_special_tokens").and_then(|v| v.bool());
     Ok(Rendered {
-        text: text.into_owned(),
+        text: Pieces::from(text.into_owned()),
         add_special_tokens: special.unwrap_or(true),
     })
 }

@@ -21,7 +21,7 @@ fn render(templates: &Templates, body: &str) -> Result<String, RenderError> {
         offset_seconds: 0,
     };
     let rendered = templates.render(Endpoint::Chat, &head, now, 1 << 20);
-    rendered.map(|r| r.text)
+    rendered.map(|r| r.text.into_text())
 }
 
 fn one(source: &str, body: &str) -> String {
@@ -233,6 +233,40 @@ fn what_cannot_be_rendered_exactly_is_refused() {
         let body = format!(r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#);
         assert_eq!(render(&plain, &body), Err(error), "{content}");
     }
+    for (body, field) in [
+        (
+            r#"{"messages":[{"role":"user","c\u006fntent":"x"}]}"#,
+            "messages",
+        ),
+        (
+            r#"{"messages":[{"role":"user","content":[{"t\u0065xt":"x"}]}]}"#,
+            "messages.content",
+        ),
+        (
+            r#"{"messages":[{"role":"assistant","tool_calls":[{"function":{"n\u0061me":"f"}}]}]}"#,
+            "messages.tool_calls",
+        ),
+        (
+            r#"{"messages":[],"tools":[{"function":{"n\u0061me":"f"}}]}"#,
+            "tools",
+        ),
+        (
+            r#"{"messages":[],"to\u006fls":[{"function":{"name":"f"}}]}"#,
+            "body",
+        ),
+        (
+            r#"{"messages":[],"truncate_prompt_tokens":8}"#,
+            "truncate_prompt_tokens",
+        ),
+    ] {
+        assert_eq!(
+            render(&plain, body),
+            Err(RenderError::Field(field)),
+            "{body}"
+        );
+    }
+    let whole = r#"{"messages":[{"role":"user","content":"x"}],"truncate_prompt_tokens":null}"#;
+    assert_eq!(render(&plain, whole).unwrap(), "x");
 }
 
 #[test]

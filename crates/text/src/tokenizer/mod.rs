@@ -1,16 +1,19 @@
 //! From text to token ids: always those of the Hugging Face tokenizer, and for text seen before
 //! without tokenising it again.
 
+mod plan;
 mod split;
 
 pub use crate::memo::MemoCounts;
+pub use plan::{Ids, Plan};
 pub use split::WholeReason;
 
 use crate::memo::Memo;
+use crate::pieces::{Piece as TextPiece, Pieces, Span};
+use plan::{Known, Part};
 use serde_json::Value;
 use split::{Piece, Splitter};
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tokenizers::Tokenizer as Reference;
@@ -79,35 +82,6 @@ pub struct Tokenizer {
     sampled: AtomicU64,
     mismatches: AtomicU64,
     whole: AtomicU64,
-}
-
-/// A text on its way to ids: what is known, and what is left to do.
-pub struct Plan {
-    text: String,
-    parts: Vec<Part>,
-    missing_bytes: usize,
-    special: bool,
-}
-
-enum Part {
-    Token(u32),
-    Known(Arc<[u32]>),
-    Missing(Range<usize>, u128),
-}
-
-impl Plan {
-    /// Bytes of text that must be tokenised: the cost of [`Tokenizer::finish`] is some 40 ns for
-    /// each with the fast encoder, and about 1 us with the reference alone.
-    #[must_use]
-    pub fn missing_bytes(&self) -> usize {
-        self.missing_bytes
-    }
-
-    /// Bytes of the whole text.
-    #[must_use]
-    pub fn text_bytes(&self) -> usize {
-        self.text.len()
-    }
 }
 
 impl Tokenizer {
@@ -195,7 +169,7 @@ impl Tokenizer {
     }
 
     fn by_pieces(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        self.finish(self.plan(text.to_owned(), false))
+        Ok(self.finish(self.plan(text.to_owned(), false))?.to_vec())
     }
 
     /// The encoder in use: `fastokens`, or `tokenizers`.
@@ -265,27 +239,31 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Cuts a text and looks up its pieces: one pass over it, no tokenising. `special`: whether
-    /// the tokenizer's own tokens come around.
+    /// Cuts a text and looks up its pieces: one pass over what is new of it, no tokenising.
+    /// `special`: whether the tokenizer's own tokens come around.
     #[must_use]
-    pub fn plan(&self, text: String, special: bool) -> Plan {
-        let mut parts = Vec::new();
-        let mut missing_bytes = 0;
+    pub fn plan(&self, text: impl Into<Pieces>, special: bool) -> Plan {
+        let mut text: Pieces = text.into();
         let pieces = match &self.splitter {
-            Ok(splitter) => splitter.pieces(&text),
-            Err(_) => vec![Piece::Text(0, text.len())],
+            Ok(splitter) => {
+                text = text.keeping(|long| long.is_plain(|text| splitter.is_plain(text)));
+                splitter.pieces(&text)
+            }
+            Err(_) => vec![Piece::Text(text.whole())],
         };
+        let mut parts = Vec::with_capacity(pieces.len());
+        let mut missing_bytes = 0;
+        let mut scratch = Vec::new();
         for piece in pieces {
             parts.push(match piece {
-                Piece::Token(id) => Part::Token(id),
-                Piece::Text(start, end) => {
-                    let piece = text.as_bytes().get(start..end).unwrap_or_default();
-                    let key = xxh3_128_with_seed(piece, self.seed);
-                    match self.memo.get(key, piece.len()) {
-                        Some(ids) => Part::Known(ids),
+                Piece::Token(id) => Part::Known(Known::Token(id)),
+                Piece::Text(span) => {
+                    let (key, length) = self.key(&text, &span, &mut scratch);
+                    match self.memo.get(key, length) {
+                        Some(ids) => Part::Known(Known::Text(ids)),
                         None => {
-                            missing_bytes += piece.len();
-                            Part::Missing(start..end, key)
+                            missing_bytes += length;
+                            Part::Missing(span, key)
                         }
                     }
                 }
@@ -299,34 +277,60 @@ impl Tokenizer {
         }
     }
 
+    /// What a part of a text is remembered by, and its bytes. Of inserted texts their hashes are
+    /// hashed: the same text in other pieces is remembered apart.
+    fn key(&self, text: &Pieces, span: &Span, scratch: &mut Vec<u8>) -> (u128, usize) {
+        if span.inserted.is_empty() {
+            let own = text.own.get(span.own.clone()).unwrap_or_default();
+            return (xxh3_128_with_seed(own.as_bytes(), self.seed), own.len());
+        }
+        scratch.clear();
+        let mut bytes = 0;
+        text.each(span, |piece| {
+            // A mark and a length before each: no two lists of pieces look alike.
+            let (mark, length) = match &piece {
+                TextPiece::Own(own) => (0, own.len()),
+                TextPiece::Long(long) => (1, long.text().len()),
+            };
+            bytes += length;
+            scratch.push(mark);
+            scratch.extend_from_slice(&(length as u64).to_le_bytes());
+            match piece {
+                TextPiece::Own(own) => scratch.extend_from_slice(own.as_bytes()),
+                TextPiece::Long(long) => scratch.extend_from_slice(&long.hash().to_le_bytes()),
+            }
+        });
+        (xxh3_128_with_seed(scratch, !self.seed), bytes)
+    }
+
     /// The ids; tokenises what is missing, and remembers it.
     ///
     /// # Errors
     /// The tokenizer fails on the text.
-    pub fn finish(&self, plan: Plan) -> Result<Vec<u32>, TokenizerError> {
+    pub fn finish(&self, plan: Plan) -> Result<Ids, TokenizerError> {
         if self.splitter.is_err() && plan.missing_bytes > 0 {
             self.whole.fetch_add(1, Relaxed);
         }
-        let mut ids = Vec::with_capacity(plan.text.len() / 3 + 16);
+        let tokens =
+            |ids: &[u32]| -> Vec<Known> { ids.iter().copied().map(Known::Token).collect() };
+        let mut parts = Vec::with_capacity(plan.parts.len() + 2);
         if plan.special {
-            ids.extend_from_slice(&self.around.before);
+            parts.extend(tokens(&self.around.before));
         }
         for part in plan.parts {
-            match part {
-                Part::Token(id) => ids.push(id),
-                Part::Known(known) => ids.extend_from_slice(&known),
-                Part::Missing(range, key) => {
-                    let text = plan.text.get(range).unwrap_or_default();
-                    let new: Arc<[u32]> = self.encode(text)?.into();
-                    ids.extend_from_slice(&new);
+            parts.push(match part {
+                Part::Known(known) => known,
+                Part::Missing(span, key) => {
+                    let new: Arc<[u32]> = self.encode(&plan.text.text(&span))?.into();
                     self.memo.insert(key, &new, size_of_val(&*new));
+                    Known::Text(new)
                 }
-            }
+            });
         }
         if plan.special {
-            ids.extend_from_slice(&self.around.after);
+            parts.extend(tokens(&self.around.after));
         }
-        Ok(ids)
+        Ok(Ids { parts })
     }
 }
 

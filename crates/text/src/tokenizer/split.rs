@@ -5,8 +5,10 @@
 //! a token that must be a whole word, a pre-tokenizer that treats the text's beginning in its own
 //! way, or a step that is not known here. Then the text is tokenised whole.
 
+use crate::pieces::{Pieces, Span};
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Why texts of a tokenizer are not cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +32,21 @@ pub(super) struct Splitter {
     matcher: AhoCorasick,
     /// By pattern: the token's id, where the text may be cut at it.
     cuts: Vec<Option<u32>>,
+    /// Beginnings of tokens, the tokens themselves left out.
+    beginnings: HashSet<Vec<u8>>,
+    /// Ends of tokens, the tokens themselves left out.
+    ends: HashSet<Vec<u8>>,
+    /// Bytes of the longest token.
+    longest: usize,
 }
 
 /// A piece of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     /// An added token.
     Token(u32),
-    /// The text between two of them: first byte and the byte behind the last.
-    Text(usize, usize),
+    /// The text between two of them.
+    Text(Span),
 }
 
 struct Added {
@@ -93,27 +101,73 @@ impl Splitter {
             .match_kind(MatchKind::LeftmostLongest)
             .build(raw.iter().map(|t| t.content.as_str()))
             .map_err(|_| WholeReason::Step)?;
-        Ok(Self { matcher, cuts })
+        let (mut beginnings, mut ends) = (HashSet::new(), HashSet::new());
+        for token in &raw {
+            let bytes = token.content.as_bytes();
+            for (beginning, end) in (1..bytes.len()).filter_map(|at| bytes.split_at_checked(at)) {
+                beginnings.insert(beginning.to_vec());
+                ends.insert(end.to_vec());
+            }
+        }
+        Ok(Self {
+            matcher,
+            cuts,
+            beginnings,
+            ends,
+            longest: raw.iter().map(|t| t.content.len()).max().unwrap_or(0),
+        })
     }
 
-    /// The pieces of `text`, in order, without gaps.
-    pub(super) fn pieces(&self, text: &str) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        let mut from = 0;
-        for found in self.matcher.find_iter(text) {
-            let Some(Some(id)) = self.cuts.get(found.pattern().as_usize()) else {
-                continue;
-            };
-            if from < found.start() {
-                pieces.push(Piece::Text(from, found.start()));
+    /// Whether no token is in the text, and none can be made by what stands before or behind it:
+    /// then the pieces of a longer text are found without looking at this part of it.
+    pub(super) fn is_plain(&self, text: &str) -> bool {
+        let bytes = text.as_bytes();
+        let part = |range: std::ops::Range<usize>| bytes.get(range).unwrap_or_default();
+        let length = bytes.len();
+        // A token is no longer than the text: it cannot have the text within it.
+        length >= self.longest
+            && !(1..self.longest).any(|some| {
+                self.ends.contains(part(0..some))
+                    || self.beginnings.contains(part(length - some..length))
+            })
+            && !self.matcher.is_match(text)
+    }
+
+    /// The pieces of `text`, in order, without gaps. The texts inserted in it must be plain.
+    pub(super) fn pieces(&self, text: &Pieces) -> Vec<Piece> {
+        let mut found = Vec::new();
+        let mut span = Span {
+            own: 0..0,
+            inserted: 0..0,
+        };
+        // No token reaches across an inserted text.
+        let ends = text.inserted.iter().map(|inserted| inserted.at);
+        for (at, end) in ends.chain([text.own.len()]).enumerate() {
+            span.inserted.end = at;
+            let start = span.own.end;
+            let run = text.own.get(start..end).unwrap_or_default();
+            for token in self.matcher.find_iter(run) {
+                let Some(Some(id)) = self.cuts.get(token.pattern().as_usize()) else {
+                    continue;
+                };
+                span.own.end = start + token.start();
+                let after = start + token.end();
+                let next = Span {
+                    own: after..after,
+                    inserted: at..at,
+                };
+                let before = std::mem::replace(&mut span, next);
+                if !before.is_empty() {
+                    found.push(Piece::Text(before));
+                }
+                found.push(Piece::Token(*id));
             }
-            pieces.push(Piece::Token(*id));
-            from = found.end();
+            span.own.end = end;
         }
-        if from < text.len() {
-            pieces.push(Piece::Text(from, text.len()));
+        if !span.is_empty() {
+            found.push(Piece::Text(span));
         }
-        pieces
+        found
     }
 }
 
@@ -206,23 +260,26 @@ mod tests {
         Splitter::new(&json, id_of)
     }
 
+    fn pieces(splitter: &Splitter, text: &str) -> Vec<Piece> {
+        splitter.pieces(&Pieces::from(text.to_owned()))
+    }
+
+    fn part(start: usize, end: usize) -> Piece {
+        Piece::Text(Span {
+            own: start..end,
+            inserted: 0..0,
+        })
+    }
+
     #[test]
     fn texts_are_cut_at_the_longest_leftmost_tokens() {
         let splitter = split(&[token(1, "<a>"), token(2, "<a><b>"), token(3, "<b>")]).unwrap();
         assert_eq!(
-            splitter.pieces("x<a><b>y<a>"),
-            [
-                Piece::Text(0, 1),
-                Piece::Token(2),
-                Piece::Text(7, 8),
-                Piece::Token(1)
-            ]
+            pieces(&splitter, "x<a><b>y<a>"),
+            [part(0, 1), Piece::Token(2), part(7, 8), Piece::Token(1)]
         );
-        assert_eq!(splitter.pieces(""), []);
-        assert_eq!(
-            splitter.pieces("<b><b"),
-            [Piece::Token(3), Piece::Text(3, 5)]
-        );
+        assert_eq!(pieces(&splitter, ""), []);
+        assert_eq!(pieces(&splitter, "<b><b"), [Piece::Token(3), part(3, 5)]);
     }
 
     #[test]
@@ -231,9 +288,29 @@ mod tests {
         strips["rstrip"] = json!(true);
         let splitter = split(&[strips, token(2, "<e>"), token(3, "\n")]).unwrap();
         assert_eq!(
-            splitter.pieces("a<s> b\n<e>c"),
-            [Piece::Text(0, 7), Piece::Token(2), Piece::Text(10, 11)]
+            pieces(&splitter, "a<s> b\n<e>c"),
+            [part(0, 7), Piece::Token(2), part(10, 11)]
         );
+    }
+
+    #[test]
+    fn what_tokens_can_reach_into_is_not_plain() {
+        let splitter = split(&[token(1, "<a>"), token(2, "bb"), token(3, "+")]).unwrap();
+        for (text, plain) in [
+            ("long enough", true),
+            ("<a", false),
+            ("a <a> token", false),
+            ("begins so<", false),
+            ("begins so<a", false),
+            ("a>ends so", false),
+            (">ends so", false),
+            ("ends so>", true),
+            ("<a begins not", true),
+            ("b begins", false),
+            ("one + two", false),
+        ] {
+            assert_eq!(splitter.is_plain(text), plain, "{text}");
+        }
     }
 
     #[test]

@@ -60,6 +60,7 @@ fn ids(tokenizer: &Tokenizer, text: &str, special: bool) -> Vec<u32> {
     tokenizer
         .finish(tokenizer.plan(text.to_owned(), special))
         .unwrap()
+        .to_vec()
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn render(templates: &Templates, cases: &Value, case: &str) -> Result<String, Re
         offset_seconds: 0,
     };
     let rendered = templates.render(Endpoint::Chat, &head, now, 1 << 24);
-    rendered.map(|r| r.text)
+    rendered.map(|r| r.text.into_text())
 }
 
 /// Every case under every template that renders it; none without the templates.
