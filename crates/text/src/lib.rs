@@ -11,6 +11,8 @@ mod memo;
 pub mod model;
 #[cfg(feature = "tokens")]
 mod pieces;
+#[cfg(feature = "tokens")]
+mod prefixes;
 pub mod scope;
 mod session;
 #[cfg(feature = "tokens")]
@@ -24,6 +26,8 @@ pub use keys::{model_key, response_key};
 pub use model::{Fallback, ModelFiles, TextLimits, TextModel, TextOptions};
 #[cfg(feature = "tokens")]
 pub use pieces::Pieces;
+#[cfg(feature = "tokens")]
+pub use prefixes::{ChainPlan, Cutting, TokenChain};
 pub use scope::{Scope, scope};
 
 #[cfg(test)]

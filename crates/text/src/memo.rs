@@ -121,6 +121,12 @@ impl<V: Clone> Memo<V> {
         found
     }
 
+    /// Counts as found what was not looked for, because something larger was found.
+    pub(crate) fn count_hits(&self, count: usize, bytes: usize) {
+        self.hits.fetch_add(count as u64, Relaxed);
+        self.hit_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
     /// Keeps what takes `bytes`, and drops others for it. What does not fit at all is not kept.
     pub(crate) fn insert(&self, key: u128, kept: &V, bytes: usize) {
         let weight = bytes + ENTRY_BYTES;

@@ -49,6 +49,28 @@ impl ChainBuilder {
         }
     }
 
+    /// Goes on where another builder of the same seed and block size stood, whose full blocks and
+    /// bytes of the open one these are. To be called before anything is added.
+    pub fn resume(&mut self, blocks: &[BlockHash], open: &[u8]) {
+        self.blocks.extend_from_slice(blocks);
+        self.open.extend_from_slice(open);
+        self.hash = blocks.last().copied().unwrap_or(self.hash);
+        let full = (blocks.len() as u64).saturating_mul(self.block_bytes as u64);
+        self.bytes = full.saturating_add(open.len() as u64);
+    }
+
+    /// The full blocks' hashes so far.
+    #[must_use]
+    pub fn blocks(&self) -> &[BlockHash] {
+        &self.blocks
+    }
+
+    /// Bytes of the block that is not full yet.
+    #[must_use]
+    pub fn open(&self) -> &[u8] {
+        &self.open
+    }
+
     /// Adds to the rendering.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
@@ -148,6 +170,19 @@ mod tests {
         let c = chain(1, 2, &[b"aabbXcdd"]).0;
         assert_eq!(a[..2], c[..2]);
         assert!(a[2..].iter().zip(&c[2..]).all(|(x, y)| x != y));
+    }
+
+    #[test]
+    fn another_goes_on_where_one_stood() {
+        let text: Vec<u8> = (0..200_u32).map(|i| (i * 7 % 251) as u8).collect();
+        for at in [0, 3, 64, 100, 200] {
+            let mut first = ChainBuilder::new(5, 64);
+            first.push(&text[..at]);
+            let mut second = ChainBuilder::new(5, 64);
+            second.resume(first.blocks(), first.open());
+            second.push(&text[at..]);
+            assert_eq!(second.finish(), chain(5, 64, &[&text]), "at {at}");
+        }
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Gauges {
             engine_running: count(r, "engine_running", "Running, by the engine's own word"),
             engine_waiting: count(r, "engine_waiting", "Waiting, by the engine's own word"),
             engine_kv_usage: engine_kv_usage.clone(),
-            memo_bytes: count(r, "memo_bytes", "Memory of tokenised texts"),
+            memo_bytes: count(r, "memo_bytes", "Memory of what is remembered of texts"),
             memo_texts: count(
                 r,
                 "memo_texts",

@@ -4,9 +4,7 @@ use super::admit::Admitted;
 use crate::pool::Pool;
 use maitred_core::Arrival;
 use maitred_core::request::Identity;
-use maitred_text::model::in_tokens;
-use maitred_text::tokenizer::{Ids, Plan};
-use maitred_text::{Fallback, Identified};
+use maitred_text::{ChainPlan, Cutting, Fallback, TokenChain};
 use maitred_wire::{Endpoint, RequestHead};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,8 +47,7 @@ impl Origin {
 
 /// Tokenising that is left for another thread.
 pub(crate) struct Pending {
-    plan: Plan,
-    scope: u64,
+    plan: ChainPlan,
     spent: Duration,
 }
 
@@ -75,19 +72,23 @@ pub(super) fn begin(
         return (Origin::NotConfigured, None);
     };
     let start = Instant::now();
-    let plan = match text.model.plan(endpoint, head, text.now()) {
+    let cutting = Cutting {
+        scope,
+        token_block: pool.settings.core.token_block as usize,
+    };
+    let plan = match text.model.plan_chain(endpoint, head, text.now(), cutting) {
         Ok(plan) => plan,
         Err(why) => return (Origin::Fallback(why.reason()), None),
     };
     if plan.missing_bytes() > text.inline_max() {
         let spent = start.elapsed();
-        let pending = Pending { plan, scope, spent };
+        let pending = Pending { plan, spent };
         // Until it is done.
         return (Origin::Fallback("busy"), Some(pending));
     }
-    let origin = match text.model.ids(plan) {
-        Ok(ids) => {
-            put(pool, arrival, &ids, scope);
+    let origin = match text.model.chain(plan) {
+        Ok(found) => {
+            put(arrival, found);
             pool.metrics.tokenised(start.elapsed());
             Origin::Rendered
         }
@@ -105,18 +106,18 @@ pub(super) async fn finish(admitted: &mut Admitted) {
         text.model.count_busy();
         return;
     };
-    let Pending { plan, scope, spent } = pending;
+    let Pending { plan, spent } = pending;
     let worker = Arc::clone(&text);
     let done = tokio::task::spawn_blocking(move || {
         // Held here, not by the request: it may leave, the work goes on until its end.
         let _place = place;
         let start = Instant::now();
-        let ids = worker.model.ids(plan);
-        (ids, start.elapsed())
+        let found = worker.model.chain(plan);
+        (found, start.elapsed())
     });
     admitted.origin = match done.await {
-        Ok((Ok(ids), more)) => {
-            put(&admitted.pool, &mut admitted.arrival, &ids, scope);
+        Ok((Ok(found), more)) => {
+            put(&mut admitted.arrival, found);
             admitted.pool.metrics.tokenised(spent + more);
             Origin::Rendered
         }
@@ -128,11 +129,9 @@ pub(super) async fn finish(admitted: &mut Admitted) {
     };
 }
 
-fn put(pool: &Pool, arrival: &mut Arrival, ids: &Ids, scope: u64) {
-    let block = pool.settings.core.token_block as usize;
-    let found = in_tokens(Identified::unread(0), ids, scope, block);
+fn put(arrival: &mut Arrival, found: TokenChain) {
     arrival.chain = found.chain;
-    arrival.identity = found.identity;
-    arrival.prompt_tokens = found.prompt_tokens;
+    arrival.identity = Identity::Tokens;
+    arrival.prompt_tokens = Some(found.tokens);
     arrival.leading = found.leading;
 }

@@ -149,7 +149,8 @@ async fn compare(model: &str) {
         let rendered = text.model.templates();
         let rendered = rendered.render(endpoint, &head, now(), 1 << 24).unwrap();
         let plain = text.model.tokenizer();
-        let ids = plain.reference_ids(&rendered.text, rendered.add_special_tokens);
+        let whole = rendered.text.into_text();
+        let ids = plain.reference_ids(&whole, rendered.add_special_tokens);
         let mut ids = ids.unwrap();
         let tokens = ids.len() as u32;
         let whole = tokens / BLOCK;

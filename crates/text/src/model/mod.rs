@@ -6,13 +6,13 @@ mod files;
 pub use counts::TextCounts;
 pub use files::{LoadError, ModelFiles};
 
-use crate::identify::{Context, Identified, LEADING_BYTES};
-use crate::keys::{mix, seeds};
+use crate::identify::{Context, Identified};
+use crate::keys::seeds;
+use crate::prefixes::{ChainPlan, Cutting, Prefixes, TokenChain, leading};
 use crate::scope::token_seed;
 use crate::template::{ContentShape, Dialect, RenderError, Templates, WallTime};
-use crate::tokenizer::{Ids, Plan, Tokenizer, TokenizerError, WholeReason};
+use crate::tokenizer::{Cut, Ids, Plan, Tokenizer, TokenizerError, WholeReason};
 use counts::Counters;
-use maitred_core::ids::SessionKey;
 use maitred_core::prefix::ChainBuilder;
 use maitred_core::request::Identity;
 use maitred_wire::{Endpoint, RequestHead};
@@ -23,8 +23,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub struct TextLimits {
     /// The longest rendered text, in bytes; longer ones stay on byte identity.
     pub text_bytes_max: usize,
-    /// What the memos may hold, in bytes: one half for the ids of texts, one for messages as
-    /// templates get them.
+    /// What the memos may hold, in bytes: one half for messages as templates get them, three
+    /// eighths for the ids of texts, one eighth for chains.
     pub memo_bytes_max: usize,
     /// What a template may do for one request: instructions, and units of 64 bytes made.
     pub fuel: u64,
@@ -109,6 +109,7 @@ impl Fallback {
 pub struct TextModel {
     templates: Templates,
     tokenizer: Tokenizer,
+    prefixes: Prefixes,
     limits: TextLimits,
     digest: u64,
     counters: Counters,
@@ -151,6 +152,7 @@ impl TextModel {
         } = options;
         // Ids take about as many bytes as the text that they stand for.
         let memo_bytes = limits.memo_bytes_max / 2;
+        let prefix_bytes = limits.memo_bytes_max / 8;
         let compiled = Templates::compile(templates, special, dialect, limits.fuel, memo_bytes);
         let mut compiled = compiled.map_err(|(name, what)| LoadError::Template { name, what })?;
         if let Some(shape) = options.content {
@@ -163,7 +165,8 @@ impl TextModel {
         }
         Ok(Self {
             templates: compiled,
-            tokenizer: Tokenizer::from_json(tokenizer, memo_bytes)?,
+            tokenizer: Tokenizer::from_json(tokenizer, memo_bytes - prefix_bytes)?,
+            prefixes: Prefixes::new(prefix_bytes),
             limits,
             digest,
             counters: Counters::default(),
@@ -205,11 +208,11 @@ impl TextModel {
     #[must_use]
     pub fn counts(&self) -> TextCounts {
         let mut counts = self.tokenizer.counts();
-        counts.memo.bytes += self.templates.memo_bytes();
+        counts.memo.bytes += self.templates.memo_bytes() + self.prefixes.bytes();
         self.counters.read(counts)
     }
 
-    /// Renders a request and looks up what was tokenised before: one pass over the request, no
+    /// Renders a request and looks up what was tokenised before: one pass over what is new in it, no
     /// tokenising. The plan owns its text, so [`Self::ids`] may run on another thread: how long
     /// that takes is told by [`Plan::missing_bytes`]. A caller that must not spend milliseconds
     /// looks at the body's length first.
@@ -222,6 +225,32 @@ impl TextModel {
         head: &RequestHead<'_>,
         now: WallTime,
     ) -> Result<Plan, Fallback> {
+        let cut = self.cut(endpoint, head, now)?;
+        Ok(self.tokenizer.look_up(cut, 0))
+    }
+
+    /// As [`Self::plan`], for the chain: what a prompt seen before begins with is looked up as a
+    /// whole.
+    ///
+    /// # Errors
+    /// As [`Self::plan`].
+    pub fn plan_chain(
+        &self,
+        endpoint: Endpoint,
+        head: &RequestHead<'_>,
+        now: WallTime,
+        cutting: Cutting,
+    ) -> Result<ChainPlan, Fallback> {
+        let cut = self.cut(endpoint, head, now)?;
+        Ok(self.prefixes.plan(&self.tokenizer, cut, cutting))
+    }
+
+    fn cut(
+        &self,
+        endpoint: Endpoint,
+        head: &RequestHead<'_>,
+        now: WallTime,
+    ) -> Result<Cut, Fallback> {
         if is_token_prompt(endpoint, head) {
             return Err(self.fall_back(Fallback::TokenPrompt));
         }
@@ -231,7 +260,7 @@ impl TextModel {
             .map_err(|e| self.fall_back(e.into()))?;
         Ok(self
             .tokenizer
-            .plan(rendered.text, rendered.add_special_tokens))
+            .cut(rendered.text, rendered.add_special_tokens))
     }
 
     /// The prompt's token ids.
@@ -243,6 +272,17 @@ impl TextModel {
         let ids = ids.map_err(|e| self.fall_back(e.into()))?;
         self.counters.identified(ids.count());
         Ok(ids)
+    }
+
+    /// The prompt's chain.
+    ///
+    /// # Errors
+    /// The request stays on byte identity; counted.
+    pub fn chain(&self, plan: ChainPlan) -> Result<TokenChain, Fallback> {
+        let chain = self.prefixes.chain(&self.tokenizer, plan);
+        let chain = chain.map_err(|e| self.fall_back(e.into()))?;
+        self.counters.identified(chain.tokens as usize);
+        Ok(chain)
     }
 
     /// Counts a request that its caller left on byte identity, because nothing was free to
@@ -268,9 +308,12 @@ impl TextModel {
         now: WallTime,
         bytes: Identified,
     ) -> Result<Identified, Fallback> {
-        let plan = self.plan(endpoint, head, now)?;
-        let ids = self.ids(plan)?;
-        Ok(in_tokens(bytes, &ids, context.scope, context.token_block))
+        let cutting = Cutting {
+            scope: context.scope,
+            token_block: context.token_block,
+        };
+        let plan = self.plan_chain(endpoint, head, now, cutting)?;
+        Ok(with_chain(bytes, self.chain(plan)?))
     }
 }
 
@@ -279,27 +322,29 @@ impl TextModel {
 /// `token_block` is the number of tokens in a block.
 #[must_use]
 pub fn in_tokens(bytes: Identified, ids: &Ids, scope: u64, token_block: usize) -> Identified {
-    let seed = token_seed(scope);
     let block = token_block.max(1);
-    let count = ids.count();
-    let blocks = Vec::with_capacity(count / block);
+    let tokens = ids.count();
+    let blocks = Vec::with_capacity(tokens / block);
+    let seed = token_seed(scope);
     let mut chain = ChainBuilder::with_buffer(seed, block.saturating_mul(4), blocks);
     ids.parts().for_each(|some| chain.push_tokens(some));
-    let (chain, _) = chain.finish();
-    let mut leading = [0; LEADING_BYTES];
-    let mut filled = 0;
-    let all = ids.parts().flatten();
-    for (four, id) in leading.as_chunks_mut::<4>().0.iter_mut().zip(all) {
-        *four = id.to_le_bytes();
-        filled += 4;
-    }
-    let leading = leading.get(..filled).filter(|some| !some.is_empty());
-    let leading_seed = mix(seeds::LEADING, &[scope]);
+    with_chain(
+        bytes,
+        TokenChain {
+            chain: chain.finish().0,
+            tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+            leading: leading(ids, scope),
+        },
+    )
+}
+
+/// An identity with a chain over tokens instead of bytes.
+fn with_chain(bytes: Identified, found: TokenChain) -> Identified {
     Identified {
-        chain,
-        prompt_tokens: Some(u32::try_from(count).unwrap_or(u32::MAX)),
+        chain: found.chain,
+        prompt_tokens: Some(found.tokens),
         identity: Identity::Tokens,
-        leading: leading.map(|some| SessionKey(xxh3_64_with_seed(some, leading_seed))),
+        leading: found.leading,
         ..bytes
     }
 }

@@ -194,14 +194,59 @@ fn chat(contents: &[String]) -> String {
     json!({ "messages": messages }).to_string()
 }
 
-/// The ids that a model gives, and those of its reference over the rendered text in one.
+/// The ids that a model gives, and those of its reference over the rendered text in one. The chain
+/// is that of the ids.
 fn both_ids(model: &TextModel, body: &str) -> (Vec<u32>, Vec<u32>, String) {
     let head = head::parse(Endpoint::Chat, body.as_bytes(), 64).unwrap();
-    let plan = model.plan(Endpoint::Chat, &head, WallTime::default());
+    let now = WallTime::default();
+    for (scope, token_block) in [(1, 2), (2, 2), (1, 16)] {
+        let cutting = Cutting { scope, token_block };
+        let plan = model.plan_chain(Endpoint::Chat, &head, now, cutting);
+        let found = model.chain(plan.unwrap()).unwrap();
+        let ids = model.ids(model.plan(Endpoint::Chat, &head, now).unwrap());
+        let right = in_tokens(Identified::unread(0), &ids.unwrap(), scope, token_block);
+        assert_eq!(found.chain, right.chain, "{body}");
+        assert_eq!(Some(found.tokens), right.prompt_tokens);
+        assert_eq!(found.leading, right.leading);
+    }
+    let plan = model.plan(Endpoint::Chat, &head, now);
     let ids = model.ids(plan.unwrap()).unwrap().to_vec();
     let text = render(model, body);
     let right = model.tokenizer().reference_ids(&text, false).unwrap();
     (ids, right, text)
+}
+
+#[test]
+fn a_prefix_seen_before_is_looked_up_as_a_whole_in_its_scope_only() {
+    let template = "{% for m in messages %}<s>{{ m.content }}<e>.{% endfor %}";
+    let model = load(&json!({ "chat_template": template }), &[]).unwrap();
+    let long = "hi the low ".repeat(15);
+    let said: Vec<String> = (0..4).map(|n| format!("{n} {long}")).collect();
+    let plan = |count: usize, scope| {
+        let body = chat(&said[..count]);
+        let head = head::parse(Endpoint::Chat, body.as_bytes(), 64).unwrap();
+        let cutting = Cutting {
+            scope,
+            token_block: 2,
+        };
+        let plan = model.plan_chain(Endpoint::Chat, &head, WallTime::default(), cutting);
+        let plan = plan.unwrap();
+        let found = (plan.known_tokens(), plan.missing_bytes());
+        (model.chain(plan).unwrap(), found)
+    };
+    let (first, found) = plan(2, 1);
+    assert_eq!(found, (0, 2 * said[0].len() + 2));
+    let (second, found) = plan(3, 1);
+    assert_eq!(found, (first.tokens as usize - 1, said[0].len()));
+    let whole = first.chain.len() - 1;
+    assert_eq!(second.chain[..whole], first.chain[..whole]);
+    let hits = model.counts().tokenizer.memo.hits;
+    assert_eq!(hits, 5, "what is in the prefix counts as found");
+    // The same texts elsewhere: known, but chained anew.
+    let (other, found) = plan(3, 2);
+    assert_eq!(found, (0, 0));
+    assert!(other.chain.iter().zip(&second.chain).all(|(a, b)| a != b));
+    assert_ne!(other.leading, second.leading);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Messages as engines hand them to a template: each engine changes the client's own a little.
 
 use super::RenderError;
+use super::named::Named;
 use super::request::value;
 use crate::memo::Memo;
 use crate::pieces::{LONG_TEXT_BYTES, Message};
@@ -55,8 +56,8 @@ fn get<'f>(fields: &'f Fields, name: &str) -> Option<&'f Value> {
     fields.iter().find(|(known, _)| known == name).map(|f| &f.1)
 }
 
-fn map(fields: Fields) -> Value {
-    Value::from_pairs(fields)
+pub(super) fn map(fields: Fields) -> Value {
+    Value::from_object(Named(fields))
 }
 
 /// How one request's messages are read.

@@ -7,6 +7,7 @@ mod generation;
 mod joined;
 mod messages;
 mod methods;
+mod named;
 mod python;
 mod request;
 mod tags;
@@ -19,6 +20,7 @@ use crate::pieces::{Gather, Known, Message, Pieces};
 use environment::{Raised, environment};
 use minijinja::Environment;
 use minijinja::value::Value;
+use named::Named;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -200,7 +202,7 @@ impl Templates {
                     tools: false,
                     continue_final: false,
                 };
-                self.render_named(name, &call, WallTime::default())
+                self.render_named(name, call, WallTime::default())
                     .is_ok_and(|pieces| {
                         let text = pieces.into_text();
                         text.contains(WORD)
@@ -215,15 +217,15 @@ impl Templates {
         }
     }
 
-    fn render_named(&self, name: &str, call: &Call, now: WallTime) -> Result<Pieces, RenderError> {
+    fn render_named(&self, name: &str, call: Call, now: WallTime) -> Result<Pieces, RenderError> {
         let template = self
             .env
             .get_template(name)
             .map_err(|_| RenderError::NoTemplate)?;
         let clock = Value::from_function(move |format: &str| now.format(format));
         let clock = [("strftime_now".to_owned(), clock)];
-        let variables = self.special.iter().chain(&clock).chain(&call.variables);
-        let context = Value::from_pairs(variables.map(|(k, v)| (k.as_str(), v.clone())));
+        let variables = self.special.iter().cloned().chain(clock);
+        let context = Value::from_object(Named(variables.chain(call.variables).collect()));
         let known = Known::new(&call.messages);
         let mut printed = Gather::new(&known);
         template

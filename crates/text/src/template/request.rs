@@ -1,6 +1,6 @@
 //! From a request's bytes to the variables of a template.
 
-use super::messages::{Dialect, Fields, Reading, plain_names};
+use super::messages::{Dialect, Fields, Reading, map, plain_names};
 use super::{CONTINUE_TAG, Call, RenderError, Templates, WallTime};
 use crate::pieces::Pieces;
 use maitred_wire::json::{self, Value as Wire};
@@ -128,7 +128,7 @@ impl Templates {
                 if continue_final {
                     leave_open(&mut messages)?;
                 }
-                messages.into_iter().map(Value::from_pairs).collect()
+                messages.into_iter().map(map).collect()
             }
         };
         let mut variables = options(head)?;
@@ -144,24 +144,23 @@ impl Templates {
         };
         debug_assert_eq!(call.tools, tools.is_some());
         Ok(Rendered {
-            text: self.render_named(name, &call, now)?,
+            text: self.render_named(name, call, now)?,
             add_special_tokens: flag("add_special_tokens").unwrap_or(false),
         })
     }
 }
 
-/// Whether all that changes a prompt is there to be seen: no name is written with escapes, and the
-/// engine is not asked to leave tokens out, or to take more in.
+/// Whether all that changes a prompt is there to be seen: no name is written with escapes, and no
+/// part of the prompt is there as numbers.
 fn plainly_asked(head: &RequestHead<'_>) -> Result<(), RenderError> {
     if head.fields.iter().any(|field| field.name.contains('\\')) {
         return Err(RenderError::Field("body"));
     }
-    for name in ["truncate_prompt_tokens", "prompt_embeds"] {
-        if head.value(name).is_some_and(|value| !value.is_null()) {
-            return Err(RenderError::Field(name));
-        }
+    let embeds = head.value("prompt_embeds");
+    match embeds.is_some_and(|value| !value.is_null()) {
+        true => Err(RenderError::Media),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// The variables that a request sets itself. What is said outside `chat_template_kwargs` counts

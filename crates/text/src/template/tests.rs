@@ -254,10 +254,6 @@ fn what_cannot_be_rendered_exactly_is_refused() {
             r#"{"messages":[],"to\u006fls":[{"function":{"name":"f"}}]}"#,
             "body",
         ),
-        (
-            r#"{"messages":[],"truncate_prompt_tokens":8}"#,
-            "truncate_prompt_tokens",
-        ),
     ] {
         assert_eq!(
             render(&plain, body),
@@ -265,8 +261,6 @@ fn what_cannot_be_rendered_exactly_is_refused() {
             "{body}"
         );
     }
-    let whole = r#"{"messages":[{"role":"user","content":"x"}],"truncate_prompt_tokens":null}"#;
-    assert_eq!(render(&plain, whole).unwrap(), "x");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod plan;
 mod split;
 
 pub use crate::memo::MemoCounts;
+pub(crate) use plan::{Cut, CutPart};
 pub use plan::{Ids, Plan};
 pub use split::WholeReason;
 
@@ -19,8 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tokenizers::Tokenizer as Reference;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// One in this many tokenised texts is tokenised by the reference too.
-const SAMPLE_EVERY: u64 = 1024;
+/// One in this many tokenised texts is tokenised by the reference too, which takes some twenty
+/// times as long.
+const SAMPLE_EVERY: u64 = 8192;
 
 /// The longest text that is sampled, in bytes.
 const SAMPLE_BYTES_MAX: usize = 8 << 10;
@@ -239,11 +241,15 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Cuts a text and looks up its pieces: one pass over what is new of it, no tokenising.
+    /// Cuts a text and looks up its parts: one pass over what is new of it, no tokenising.
     /// `special`: whether the tokenizer's own tokens come around.
     #[must_use]
     pub fn plan(&self, text: impl Into<Pieces>, special: bool) -> Plan {
-        let mut text: Pieces = text.into();
+        self.look_up(self.cut(text.into(), special), 0)
+    }
+
+    /// Cuts a text.
+    pub(crate) fn cut(&self, mut text: Pieces, special: bool) -> Cut {
         let pieces = match &self.splitter {
             Ok(splitter) => {
                 text = text.keeping(|long| long.is_plain(|text| splitter.is_plain(text)));
@@ -251,29 +257,50 @@ impl Tokenizer {
             }
             Err(_) => vec![Piece::Text(text.whole())],
         };
-        let mut parts = Vec::with_capacity(pieces.len());
-        let mut missing_bytes = 0;
         let mut scratch = Vec::new();
-        for piece in pieces {
-            parts.push(match piece {
-                Piece::Token(id) => Part::Known(Known::Token(id)),
-                Piece::Text(span) => {
-                    let (key, length) = self.key(&text, &span, &mut scratch);
-                    match self.memo.get(key, length) {
-                        Some(ids) => Part::Known(Known::Text(ids)),
-                        None => {
-                            missing_bytes += length;
-                            Part::Missing(span, key)
-                        }
-                    }
-                }
-            });
-        }
-        Plan {
+        let mut part = |piece| match piece {
+            Piece::Token(id) => CutPart::Token(id),
+            Piece::Text(span) => {
+                let (key, bytes) = self.key(&text, &span, &mut scratch);
+                CutPart::Text { span, key, bytes }
+            }
+        };
+        let parts = pieces.into_iter().map(&mut part).collect();
+        Cut {
             text,
             parts,
-            missing_bytes,
             special,
+        }
+    }
+
+    /// Looks up the parts from `from` on; those before are known as a whole.
+    pub(crate) fn look_up(&self, cut: Cut, from: usize) -> Plan {
+        let mut parts = Vec::with_capacity(cut.parts.len().saturating_sub(from));
+        let (mut missing_bytes, mut skipped, mut skipped_bytes) = (0, 0, 0);
+        for (at, part) in cut.parts.into_iter().enumerate() {
+            let known = at < from;
+            match part {
+                CutPart::Text { bytes, .. } if known => {
+                    skipped += 1;
+                    skipped_bytes += bytes;
+                }
+                CutPart::Token(_) if known => {}
+                CutPart::Token(id) => parts.push(Part::Known(Known::Token(id))),
+                CutPart::Text { span, key, bytes } => parts.push(match self.memo.get(key, bytes) {
+                    Some(ids) => Part::Known(Known::Text(ids)),
+                    None => {
+                        missing_bytes += bytes;
+                        Part::Missing(span, key)
+                    }
+                }),
+            }
+        }
+        self.memo.count_hits(skipped, skipped_bytes);
+        Plan {
+            text: cut.text,
+            parts,
+            missing_bytes,
+            around: (cut.special && from == 0, cut.special),
         }
     }
 
@@ -311,12 +338,12 @@ impl Tokenizer {
         if self.splitter.is_err() && plan.missing_bytes > 0 {
             self.whole.fetch_add(1, Relaxed);
         }
-        let tokens =
-            |ids: &[u32]| -> Vec<Known> { ids.iter().copied().map(Known::Token).collect() };
+        let own = |ids: &[u32]| ids.iter().copied().map(Known::Token).collect::<Vec<_>>();
         let mut parts = Vec::with_capacity(plan.parts.len() + 2);
-        if plan.special {
-            parts.extend(tokens(&self.around.before));
+        if plan.around.0 {
+            parts.extend(own(&self.around.before));
         }
+        let before = parts.len();
         for part in plan.parts {
             parts.push(match part {
                 Part::Known(known) => known,
@@ -327,10 +354,10 @@ impl Tokenizer {
                 }
             });
         }
-        if plan.special {
-            parts.extend(tokens(&self.around.after));
+        if plan.around.1 {
+            parts.extend(own(&self.around.after));
         }
-        Ok(Ids { parts })
+        Ok(Ids { parts, before })
     }
 }
 

@@ -3,12 +3,34 @@
 use crate::pieces::{Pieces, Span};
 use std::sync::Arc;
 
+/// A text cut into parts, of which none is looked up yet.
+pub(crate) struct Cut {
+    pub(super) text: Pieces,
+    pub(crate) parts: Vec<CutPart>,
+    /// Whether the tokenizer's own tokens come around.
+    pub(crate) special: bool,
+}
+
+/// A part of a text.
+pub(crate) enum CutPart {
+    /// An added token.
+    Token(u32),
+    /// What lies between two of them.
+    Text {
+        span: Span,
+        /// What its ids are remembered by.
+        key: u128,
+        bytes: usize,
+    },
+}
+
 /// A text on its way to ids: what is known, and what is left to do.
 pub struct Plan {
     pub(super) text: Pieces,
     pub(super) parts: Vec<Part>,
     pub(super) missing_bytes: usize,
-    pub(super) special: bool,
+    /// Whether the tokenizer's own tokens come before, and behind.
+    pub(super) around: (bool, bool),
 }
 
 pub(super) enum Part {
@@ -41,6 +63,12 @@ impl Plan {
         self.missing_bytes
     }
 
+    /// The first part that must be tokenised.
+    pub(crate) fn first_missing(&self) -> Option<usize> {
+        let missing = |part: &Part| matches!(part, Part::Missing(..));
+        self.parts.iter().position(missing)
+    }
+
     /// Bytes of the whole text.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
@@ -52,6 +80,8 @@ impl Plan {
 #[derive(Clone, Debug)]
 pub struct Ids {
     pub(super) parts: Vec<Known>,
+    /// Parts that are the tokenizer's own tokens before the text.
+    pub(super) before: usize,
 }
 
 impl Ids {
@@ -59,6 +89,10 @@ impl Ids {
     #[must_use]
     pub fn count(&self) -> usize {
         self.parts().map(<[u32]>::len).sum()
+    }
+
+    pub(crate) fn before(&self) -> usize {
+        self.before
     }
 
     /// All of them in order, in parts.

@@ -7,6 +7,7 @@
 
 use crate::pieces::{Pieces, Span};
 use aho_corasick::{AhoCorasick, MatchKind};
+use rustc_hash::FxBuildHasher;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -33,9 +34,9 @@ pub(super) struct Splitter {
     /// By pattern: the token's id, where the text may be cut at it.
     cuts: Vec<Option<u32>>,
     /// Beginnings of tokens, the tokens themselves left out.
-    beginnings: HashSet<Vec<u8>>,
+    beginnings: HashSet<Vec<u8>, FxBuildHasher>,
     /// Ends of tokens, the tokens themselves left out.
-    ends: HashSet<Vec<u8>>,
+    ends: HashSet<Vec<u8>, FxBuildHasher>,
     /// Bytes of the longest token.
     longest: usize,
 }
@@ -101,7 +102,7 @@ impl Splitter {
             .match_kind(MatchKind::LeftmostLongest)
             .build(raw.iter().map(|t| t.content.as_str()))
             .map_err(|_| WholeReason::Step)?;
-        let (mut beginnings, mut ends) = (HashSet::new(), HashSet::new());
+        let (mut beginnings, mut ends) = (HashSet::default(), HashSet::default());
         for token in &raw {
             let bytes = token.content.as_bytes();
             for (beginning, end) in (1..bytes.len()).filter_map(|at| bytes.split_at_checked(at)) {

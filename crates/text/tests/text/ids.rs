@@ -2,8 +2,9 @@
 //! public texts; and a model's way from a request to its chain.
 
 use crate::data;
+use maitred_text::model::in_tokens;
 use maitred_text::template::WallTime;
-use maitred_text::{Context, ModelFiles, TextModel, TextOptions, identify};
+use maitred_text::{Context, Cutting, Identified, ModelFiles, TextModel, TextOptions, identify};
 use maitred_wire::{Endpoint, head};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -112,8 +113,17 @@ fn compare(name: &str, model: &TextModel, endpoint: Endpoint, body: &str) -> usi
     let text = rendered.text.into_text();
     let right = model.tokenizer().reference_ids(&text, special).unwrap();
     let plan = model.plan(endpoint, &head, now).unwrap();
-    let ids = model.ids(plan).unwrap().to_vec();
-    assert_eq!(ids, right, "{name}: {body:.300}");
+    let ids = model.ids(plan).unwrap();
+    assert_eq!(ids.to_vec(), right, "{name}: {body:.300}");
+    let cutting = Cutting {
+        scope: 3,
+        token_block: 16,
+    };
+    let plan = model.plan_chain(endpoint, &head, now, cutting).unwrap();
+    let found = model.chain(plan).unwrap();
+    let chained = in_tokens(Identified::unread(0), &ids, 3, 16);
+    assert_eq!(found.chain, chained.chain, "{name}: {body:.300}");
+    assert_eq!(found.leading, chained.leading);
     text.len()
 }
 
@@ -159,6 +169,7 @@ fn ids_are_those_of_the_reference() {
     a_next_turn_extends_the_chain_and_costs_its_new_text();
     what_is_not_tokenised_is_counted();
     pieces_give_the_ids_of_the_whole();
+    conversations_give_the_ids_of_the_whole();
 }
 
 #[test]
@@ -309,6 +320,30 @@ proptest! {
             for _ in 0..2 {
                 let plan = tokenizer.plan(text.clone(), special);
                 prop_assert_eq!(&tokenizer.finish(plan).unwrap().to_vec(), &right, "{}", name);
+            }
+        }
+    }
+
+    fn conversations_give_the_ids_of_the_whole(
+        contents in prop::collection::vec(
+            prop::collection::vec(
+                prop_oneof![
+                    4 => prop::sample::select(WORDS.to_vec()).prop_map(str::to_owned),
+                    1 => Just("It is said, and said again; 世界. ".repeat(8)),
+                ],
+                0..8,
+            ),
+            1..6,
+        ),
+    ) {
+        let roles = ["user", "assistant"].into_iter().cycle();
+        let message = |(content, role): (&Vec<String>, &str)| json!({"role": role, "content": content.concat()});
+        let messages: Vec<Value> = contents.iter().zip(roles).map(message).collect();
+        for (name, model) in models() {
+            // Each turn repeats what was said before.
+            for turn in 1..=messages.len() {
+                let body = json!({ "messages": messages[..turn] }).to_string();
+                compare(name, model, Endpoint::Chat, &body);
             }
         }
     }
