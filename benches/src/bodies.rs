@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Length of the part of a body that is rewritten before each use, in bytes.
+/// Length of each part of a body that is rewritten before each use, in bytes.
 const NONCE_LEN: usize = 16;
 /// Turns of a generated conversation.
 const TURNS: usize = 4;
@@ -11,14 +11,16 @@ const TURNS: usize = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct Prepared {
     bytes: Vec<u8>,
-    nonce_at: usize,
+    nonces_at: Vec<usize>,
 }
 
 impl Prepared {
     /// The bytes to write, with the text made distinct by `nonce`.
     pub(crate) fn bytes(&mut self, nonce: u64) -> &[u8] {
         let text = format!("{nonce:016x}");
-        self.bytes[self.nonce_at..self.nonce_at + NONCE_LEN].copy_from_slice(text.as_bytes());
+        for at in &self.nonces_at {
+            self.bytes[*at..*at + NONCE_LEN].copy_from_slice(text.as_bytes());
+        }
         &self.bytes
     }
 }
@@ -35,8 +37,8 @@ pub(crate) struct Shape {
     pub(crate) max_tokens: usize,
     /// Whether the answer is streamed.
     pub(crate) stream: bool,
-    /// Whether all are the next turns of conversations said before: a new last message of a
-    /// sixteenth of the size in each use, and nothing else new.
+    /// Whether all are the next turns of conversations said before: an answer and a question, together
+    /// a sixteenth of the size, are new in each use, and nothing else.
     pub(crate) next_turn: bool,
 }
 
@@ -85,19 +87,20 @@ fn talk(shape: Shape, turns: usize, words: &mut Words) -> Talk {
 }
 
 fn next_turn(shape: Shape, words: &mut Words) -> Prepared {
-    let old = shape.size / 8;
+    let new = shape.size / 32;
+    let old = (shape.size - 2 * new) / 6;
     let mut messages = String::from(r#"{"role":"system","content":""#);
     words.fill(&mut messages, old);
     messages.push_str(r#""}"#);
-    for role in ["user", "assistant"].iter().cycle().take(6) {
+    for (n, role) in ["user", "assistant"].iter().cycle().take(7).enumerate() {
         let _ = write!(messages, r#",{{"role":"{role}","content":""#);
-        words.fill(&mut messages, old);
+        let is_new = n >= 5;
+        if is_new {
+            let _ = write!(messages, "Case {}. ", "0".repeat(NONCE_LEN));
+        }
+        words.fill(&mut messages, if is_new { new } else { old });
         messages.push_str(r#""}"#);
     }
-    let nonce = "0".repeat(NONCE_LEN);
-    let _ = write!(messages, r#",{{"role":"user","content":"Case {nonce}. "#);
-    words.fill(&mut messages, shape.size / 16);
-    messages.push_str(r#""}"#);
     request(shape, &messages)
 }
 
@@ -115,8 +118,11 @@ fn request(shape: Shape, messages: &str) -> Prepared {
         body.len()
     );
     let bytes = [head.as_bytes(), body.as_bytes()].concat();
-    let nonce_at = memchr::memmem::find(&bytes, b"Case 0").map_or(0, |at| at + 5);
-    Prepared { bytes, nonce_at }
+    let nonces_at = memchr::memmem::find_iter(&bytes, b"Case 0").map(|at| at + 5);
+    Prepared {
+        nonces_at: nonces_at.collect(),
+        bytes,
+    }
 }
 
 /// The model name of the engines under the bench.
@@ -201,7 +207,7 @@ mod tests {
         );
     }
     #[test]
-    fn next_turns_differ_in_the_last_message_alone() {
+    fn next_turns_differ_in_their_answer_and_question_alone() {
         let shape = Shape {
             size: 32 * 1024,
             max_tokens: 1,
@@ -214,8 +220,11 @@ mod tests {
         assert!((31_000..36_000).contains(&one.bytes.len()));
         let first = body(one, 1)["messages"].as_array().unwrap().clone();
         let second = body(one, 2)["messages"].as_array().unwrap().clone();
-        let last = first.len() - 1;
-        assert_eq!(first[..last], second[..last]);
-        assert_ne!(first[last], second[last]);
+        let old = first.len() - 2;
+        assert_eq!(first[..old], second[..old]);
+        for (at, role) in [(old, "assistant"), (old + 1, "user")] {
+            assert_eq!(first[at]["role"], role);
+            assert_ne!(first[at], second[at]);
+        }
     }
 }
