@@ -138,6 +138,8 @@ pub struct Belief {
     pub predicted: u32,
     /// By the worker's events, in whatever tier.
     pub observed: u32,
+    /// Of `observed`, the last ones that the worker was about to evict for what was dispatched to it.
+    pub leaving: u32,
     /// Of `observed`, leading blocks in device memory.
     pub device: u32,
     /// Of `observed`, leading blocks in device or host memory.
@@ -146,6 +148,8 @@ pub struct Belief {
     pub rank: Option<u32>,
     /// A rank of the worker lost events: what it holds is not certain.
     pub uncertain: bool,
+    /// How long ago the worker's last events came; None: it sent none.
+    pub age: Option<Duration>,
 }
 
 /// How the request came through the line.

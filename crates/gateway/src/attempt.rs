@@ -452,16 +452,20 @@ impl Guest {
             source: Cow::Borrowed(belief.source.as_str()),
             blocks: belief.blocks,
             observed: belief.observed,
+            leaving: belief.leaving,
             predicted: belief.predicted,
             uncertain: belief.uncertain,
+            age_ms: belief.age.map(whole_ms),
         });
         record.queue_ms = ms(decision.dispatched.since(decision.arrived));
-        record.report_age_ms = decision
-            .report_age
-            .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        record.report_age_ms = decision.report_age.map(whole_ms);
         record.stale = decision.stale;
         record.seed = decision.seed;
     }
+}
+
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn ms(duration: Duration) -> f64 {

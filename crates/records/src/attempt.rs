@@ -81,10 +81,16 @@ pub struct BeliefRecord {
     pub blocks: u32,
     /// By the worker's events, in whatever tier.
     pub observed: u32,
+    /// Of `observed`, the last ones that the worker was about to evict for what was dispatched to it.
+    #[serde(default)]
+    pub leaving: u32,
     /// By our own dispatches, whether it counted or not.
     pub predicted: u32,
     /// Events of the worker were lost: what it holds was not certain.
     pub uncertain: bool,
+    /// How long before the decision its last events had come, in milliseconds; None: it had sent none.
+    #[serde(default)]
+    pub age_ms: Option<u64>,
 }
 
 /// One attempt, or one request that never came to an attempt (`attempt` is 0 then).

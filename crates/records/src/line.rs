@@ -155,8 +155,10 @@ impl Line<'_> {
         self.text(b"{\"source\":", &belief.source);
         self.number(b",\"blocks\":", u64::from(belief.blocks));
         self.number(b",\"observed\":", u64::from(belief.observed));
+        self.number(b",\"leaving\":", u64::from(belief.leaving));
         self.number(b",\"predicted\":", u64::from(belief.predicted));
         self.flag(b",\"uncertain\":", belief.uncertain);
+        self.count(b",\"age_ms\":", belief.age_ms);
         self.out.push(b'}');
     }
 
@@ -243,8 +245,10 @@ mod tests {
                 source: "observed".into(),
                 blocks: 4,
                 observed: 4,
+                leaving: 1,
                 predicted: 2,
                 uncertain: true,
+                age_ms: Some(7),
             }),
             cached_tokens: Some(3),
             output_tokens: Some(4),

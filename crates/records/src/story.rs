@@ -121,6 +121,20 @@ fn tell_cache(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
         "We believed it held {predicted} of the prompt's {prompt} tokens{}; ",
         r.belief.as_ref().map_or("", belief_words)
     )?;
+    let told = r
+        .belief
+        .as_ref()
+        .filter(|belief| belief.source == "observed");
+    if let Some(age) = told.and_then(|belief| belief.age_ms) {
+        write!(text, "the last of these came {age} ms before; ")?;
+    }
+    if let Some(belief) = r.belief.as_ref().filter(|belief| belief.leaving > 0) {
+        let (leaving, observed) = (belief.leaving, belief.observed);
+        write!(
+            text,
+            "{leaving} of the {observed} blocks that it had told of were about to go for what was sent there before; "
+        )?;
+    }
     match r.cached_tokens {
         Some(cached) => write!(text, "the engine says {cached} came from its cache. "),
         None => write!(text, "the engine does not say what came from its cache. "),

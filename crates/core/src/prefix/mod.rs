@@ -5,6 +5,7 @@ pub mod index;
 mod matches;
 pub mod observed;
 mod slab;
+mod table;
 
 pub use chain::ChainBuilder;
 pub use index::Index;

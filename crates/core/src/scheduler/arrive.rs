@@ -348,6 +348,7 @@ impl Scheduler {
             taken_back: worker.taken_back,
         });
         self.predict(chosen.worker, &request.guest.chain, belief, now);
+        self.claim(&request);
         self.requests.insert(id.request, request);
         effects.push(Effect::Dispatch(decision));
     }

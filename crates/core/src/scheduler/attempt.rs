@@ -5,7 +5,6 @@ use super::request::{Attempt, Request};
 use crate::ids::{AttemptId, RequestId, ResponseKey};
 use crate::input::Effect;
 use crate::limits::ATTEMPTS_MAX;
-use crate::pool::ledger::Lease;
 use crate::pool::ratio::leading_blocks;
 use crate::request::{Failure, Identity, Refusal, RetryAfter, Usage};
 use crate::session::responses::Binding;
@@ -88,7 +87,7 @@ impl Scheduler {
             let (wait, service) = (dispatched.since(request.arrived), now.since(dispatched));
             self.line.counts.ended(request.guest.tenant, wait, service);
         }
-        self.release(attempt.lease);
+        self.release(attempt, now);
         if let Some(worker) = self.fleet.get_mut(worker) {
             worker.health.went_on(dispatched, now);
             if served {
@@ -115,7 +114,7 @@ impl Scheduler {
         }
         let worker = attempt.lease.worker;
         self.blame(&attempt, &end, now);
-        self.release(attempt.lease);
+        self.release(attempt, now);
         self.health_changed(worker, now, effects);
         if !end.retry {
             return;
@@ -146,10 +145,10 @@ impl Scheduler {
         if !attempt.accepted {
             self.take_back(&request, &attempt);
         }
-        let worker = attempt.lease.worker;
-        self.release(attempt.lease);
+        let (id, worker) = (attempt.id, attempt.lease.worker);
+        self.release(attempt, now);
         if let Some(worker) = self.fleet.get_mut(worker) {
-            worker.health.neutral(attempt.id);
+            worker.health.neutral(id);
         }
         self.health_changed(worker, now, effects);
     }
@@ -208,7 +207,16 @@ impl Scheduler {
     }
 
     /// Gives the lease back. On a removed worker there is nothing to give it to.
-    fn release(&mut self, lease: Lease) {
+    fn release(&mut self, attempt: Attempt, now: Nanos) {
+        let Attempt {
+            id,
+            lease,
+            accepted,
+            ..
+        } = attempt;
+        // What the worker took may be computed although nobody waits for it any more.
+        let until = accepted.then(|| now + self.config.predicted_life);
+        self.observed.ended(lease.worker.slot, id, until);
         if let Some(worker) = self.fleet.get_mut(lease.worker) {
             worker.ledger.close(lease);
             self.room = true;

@@ -74,6 +74,8 @@ pub struct WorkerView {
     pub believed_blocks: u64,
     /// Blocks (of the engine) that it said it holds, over all ranks.
     pub observed_blocks: u64,
+    /// Of those, blocks that it is about to evict for what was dispatched to it.
+    pub leaving_blocks: u64,
     /// How its KV events stand; all zero: it sends none.
     pub events: Flow,
     /// Its answers say that it caches nothing: what we predict of it does not count.
@@ -248,6 +250,7 @@ impl Scheduler {
             polls: worker.polls,
             believed_blocks: self.index.blocks(worker.id.slot),
             observed_blocks: self.observed.blocks(worker.id.slot),
+            leaving_blocks: self.observed.leaving_blocks(worker.id.slot),
             events: self.observed.flow(worker.id.slot),
             not_caching: self.not_caching(worker),
             sessions: self.homes.sessions(worker.id.slot),

@@ -5,6 +5,9 @@
 //! token), and never brings back what they just said is gone. Without events it predicts until
 //! it is evicted or refuted; so it does while a rank of the worker is uncertain, because then the
 //! events since the loss are true, but not all.
+//!
+//! What a full worker is about to evict for requests that were dispatched to it is not believed to
+//! be there, although no event said so yet: see `prefix/observed/leaving.rs`.
 
 use super::Scheduler;
 use super::candidates::Scratch;
@@ -14,12 +17,14 @@ use crate::ids::WorkerId;
 use crate::input::Effect;
 use crate::limits::KV_BLOCKS_AT_ONCE;
 use crate::pool::worker::Worker;
-use crate::prefix::observed::{Flow, KvBatch, KvState};
-use crate::request::BlockHash;
+use crate::prefix::observed::{Claiming, Flow, KvBatch, KvState};
+use crate::request::{BlockHash, Identity};
 use crate::time::Nanos;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use hashbrown::HashSet;
+use rustc_hash::FxBuildHasher;
 
 /// Predictions are looked through so many times in their life.
 const LAPSES_PER_LIFE: u32 = 4;
@@ -116,10 +121,17 @@ impl Scheduler {
             belief.observed = seen.blocks;
             (belief.device, belief.host) = (seen.device, seen.host);
             (belief.rank, belief.uncertain) = (seen.rank, flow.uncertain > 0);
+            belief.age = self.observed.heard(slot).map(|at| now.since(at));
             let next = request.guest.chain.get(seen.blocks as usize);
             let gone = next.is_some_and(|block| self.observed.removed_lately(slot, *block, now));
-            if gone || belief.blocks < seen.blocks {
-                belief.blocks = seen.blocks;
+            if gone || belief.blocks <= seen.blocks {
+                let leading = request.guest.chain.get(..seen.blocks as usize);
+                belief.leaving = leading.map_or(0, |l| self.observed.leaving(slot, l));
+                belief.blocks = seen.blocks - belief.leaving;
+            }
+            if request.guest.identity == Identity::Tokens {
+                let prompt = request.prompt_tokens;
+                belief.blocks = self.observed.usable(slot, belief.blocks, prompt);
             }
         }
         if !request.guest.reads_cache {
@@ -127,7 +139,7 @@ impl Scheduler {
         }
         belief.source = match belief.blocks {
             0 => PredictionSource::None,
-            blocks if blocks == belief.observed => PredictionSource::Observed,
+            blocks if blocks + belief.leaving <= belief.observed => PredictionSource::Observed,
             _ => PredictionSource::Predicted,
         };
         belief
@@ -155,6 +167,44 @@ impl Scheduler {
             self.observed.computes(id.slot, *block);
         }
         self.index.insert(id.slot, chain, now);
+    }
+
+    /// A dispatch to a full worker: others' blocks go before the worker's events can say so.
+    pub(super) fn claim(&mut self, request: &Request) {
+        let Some(attempt) = &request.attempt else {
+            return;
+        };
+        let guest = &request.guest;
+        let id = attempt.lease.worker;
+        if !self.observed.any() || guest.identity != Identity::Tokens {
+            return;
+        }
+        let Some(worker) = self.fleet.get(id) else {
+            return;
+        };
+        let Some(capacity_tokens) = worker.seats.kv_tokens.or(worker.kv_tokens) else {
+            return;
+        };
+        let missing = self.observed.claim(&Claiming {
+            slot: id.slot,
+            attempt: attempt.id,
+            chain: &guest.chain,
+            matched: attempt.belief.observed - attempt.belief.leaving,
+            prompt_tokens: request.prompt_tokens,
+            capacity_tokens,
+            running: worker.ledger.running.saturating_sub(1),
+        });
+        if missing == 0 {
+            return;
+        }
+        let mut in_use: HashSet<BlockHash, FxBuildHasher> = HashSet::default();
+        in_use.extend(&guest.chain);
+        for claimant in self.observed.claimants(id.slot) {
+            if let Some(other) = self.requests.get(&claimant.request) {
+                in_use.extend(&other.guest.chain);
+            }
+        }
+        self.observed.give_way(id.slot, missing, &in_use);
     }
 
     /// The first token came: the chain is there, and events will say so within the life of the
@@ -197,6 +247,7 @@ impl Scheduler {
             return;
         }
         self.lapse_at = now + self.config.predicted_life / LAPSES_PER_LIFE;
+        self.observed.lapse(now);
         let life = u64::try_from(self.config.predicted_life.as_nanos()).unwrap_or(u64::MAX);
         let Some(before) = now.0.checked_sub(life) else {
             return;

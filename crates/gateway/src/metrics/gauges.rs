@@ -78,7 +78,7 @@ impl Gauges {
             believed: count(
                 r,
                 "worker_believed_blocks",
-                "Blocks the worker is believed to hold",
+                "Blocks that the worker is predicted to hold, by what was sent to it",
             ),
             sessions: count(r, "worker_sessions", "Sessions at home on the worker"),
             epoch: count(r, "worker_epoch", "Lives of the worker's cache so far"),

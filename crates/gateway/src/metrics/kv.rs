@@ -16,6 +16,7 @@ pub(super) struct KvGauges {
     events: Count<3>,
     blocks: Count<2>,
     observed: Count<2>,
+    leaving: Count<2>,
     ranks: Count<3>,
     bytes: Count<1>,
 }
@@ -39,6 +40,11 @@ impl KvGauges {
                 "worker_observed_blocks",
                 "Blocks that the worker holds by its own events",
             ),
+            leaving: count(
+                r,
+                "worker_leaving_blocks",
+                "Of those, blocks that the worker is about to evict for what was sent to it",
+            ),
             ranks: count(
                 r,
                 "worker_kv_ranks",
@@ -52,6 +58,7 @@ impl KvGauges {
         self.events.clear();
         self.blocks.clear();
         self.observed.clear();
+        self.leaving.clear();
         self.ranks.clear();
         self.bytes.clear();
         for pool in pools {
@@ -84,6 +91,7 @@ impl KvGauges {
         }
         set(&self.blocks, &labels, counts.blocks);
         set(&self.observed, &labels, view.observed_blocks);
+        set(&self.leaving, &labels, view.leaving_blocks);
         let flow = view.events;
         set(&self.ranks, &with("state", "live"), u64::from(flow.live));
         let uncertain = with("state", "uncertain");

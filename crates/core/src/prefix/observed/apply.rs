@@ -62,6 +62,13 @@ impl Observed {
         let block_size = stored.block_size as usize;
         let mut extra = stored.extra.iter().peekable();
         let blocks = stored.tokens.chunks_exact(block_size);
+        let before = end.entry;
+        let waited = self.owners[id as usize]
+            .as_ref()
+            .is_some_and(|owner| self.leaving.waits(owner.slot));
+        let mut ours = Vec::new();
+        let mut last = None;
+        self.used(id, before.filter(|_| stored.hashes.len() > 1));
         for (at, (name, tokens)) in (0_u32..).zip(stored.hashes.iter().zip(blocks)) {
             let keys = extra.next_if(|(block, _)| *block == at);
             let full = self.live_bytes() + ENTRY_BYTES > self.bytes_max;
@@ -71,7 +78,7 @@ impl Observed {
             let known = owner.find(*name);
             if known.is_none() && full {
                 self.counts.over_bound += u64::from(stored.hashes.len() as u32 - at);
-                return;
+                break;
             }
             self.counts.stored += 1;
             let uneven = owner.uneven();
@@ -85,6 +92,8 @@ impl Observed {
                 end.hash = xxh3_64_with_seed(&keys.to_le_bytes(), end.hash);
             }
             owner.block_size = owner.block_size.max(stored.block_size);
+            let size = &mut self.sizes[owner.slot as usize];
+            *size = owner.block_size.max(*size);
             self.buffer.clear();
             end.push(
                 tokens,
@@ -96,6 +105,24 @@ impl Observed {
             self.entries += 1;
             self.uneven = self.uneven + owner.uneven() - uneven;
             end.entry = Some(entry);
+            if waited {
+                ours.extend_from_slice(&self.buffer);
+                last = Some((entry, *name));
+            }
+        }
+        if let Some(last) = last {
+            self.computed(id, before, last, &ours, stored.hashes.len() as u64);
+        }
+    }
+
+    /// The rank uses its cache up to `entry`. Where a chain gets one block more, it is mostly a running
+    /// request's: what is before that was used when it began.
+    fn used(&mut self, id: u32, entry: Option<u32>) {
+        if let Some(owner) = &mut self.owners[id as usize] {
+            owner.tick();
+            if let Some(entry) = entry {
+                owner.touch(entry);
+            }
         }
     }
 
@@ -124,8 +151,11 @@ impl Observed {
             let gone = owner.clear_tier(id, entry, removed.tier as u32, &mut self.places);
             self.entries -= entries - owner.len();
             self.uneven = self.uneven + owner.uneven() - uneven;
-            if let (Some(block), Some(now)) = (gone, note) {
-                self.recent.note(owner.slot, block, now);
+            if let Some(block) = gone {
+                self.leaving.gone(owner.slot, block);
+                if let Some(now) = note {
+                    self.recent.note(owner.slot, block, now);
+                }
             }
             if owner.gaps() > GAPS_MAX {
                 self.counts.distrusted += 1;

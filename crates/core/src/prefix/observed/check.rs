@@ -1,5 +1,6 @@
 //! The invariants, verified; for tests and the simulator.
 
+use super::owner::CHILDREN_MAX;
 use super::places::{GONE, member};
 use super::{ENTRY_BYTES, Flow, KvState, Observed};
 use alloc::collections::BTreeMap;
@@ -55,6 +56,9 @@ impl Observed {
             })?;
         }
         self.check_places(&said)?;
+        hold(self.leaving.consistent(), || {
+            "blocks that leave: counts disagree".into()
+        })?;
         hold(self.parking.consistent(), || {
             "parking: lists disagree".into()
         })?;
@@ -138,7 +142,8 @@ impl super::owner::Owner {
         }
         for line in self.lines() {
             let counted = children.remove(&line.entry).unwrap_or(0);
-            hold(line.children == counted, || {
+            let uncounted = line.children == CHILDREN_MAX;
+            hold(line.children == counted || uncounted, || {
                 format!(
                     "entry {}: {} children, {counted} name it",
                     line.entry, line.children

@@ -6,15 +6,18 @@
 //!
 //! - `batch`: what we are told; `apply`: what that changes. `owner`: engine block to our blocks, gaps. `parking`: orphans.
 //! - `places`: our block to the set of its holders; `sets`: each set kept once.
+//! - `ages`: what an engine evicts next; `leaving`: what of it goes for requests that were dispatched.
 //! - `sightings`: the look-up. `check`: the invariants.
 //!
 //! What always holds (and [`Observed::check`] verifies): a block is in an owner's set exactly as
 //! long as an entry of that owner says so; nothing behind a gap, and nothing without its root, is
 //! a match; what is not certain is not known: after a loss a rank begins with nothing.
 
+mod ages;
 mod apply;
 mod batch;
 mod check;
+mod leaving;
 mod owner;
 mod parking;
 mod places;
@@ -26,8 +29,10 @@ mod sightings;
 mod tests;
 
 pub use batch::{EngineHash, Group, KvBatch, KvEvent, KvState, Removed, Stored, Tier};
+pub use leaving::Claiming;
 pub use sightings::{Sighting, Sightings};
 
+use self::leaving::Leaving;
 use self::owner::Owner;
 use self::parking::Parking;
 use self::places::Places;
@@ -41,9 +46,9 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
 /// Bytes of an entry, its share of a table at its emptiest included.
-const ENTRY_BYTES: usize = 32;
+const ENTRY_BYTES: usize = 28;
 /// Bytes of a place, likewise.
-const PLACE_BYTES: usize = 24;
+const PLACE_BYTES: usize = 20;
 /// Bytes of an entry's span or open end (estimate).
 const UNEVEN_BYTES: usize = 96;
 /// Of the bound, one part in so many is for parked tokens.
@@ -92,9 +97,14 @@ pub struct Observed {
     ids: HashMap<(u32, Option<u32>), u32, FxBuildHasher>,
     /// By slot.
     flows: Vec<Flow>,
+    /// By slot: when it was last heard.
+    heard: Vec<Option<Nanos>>,
+    /// By slot: tokens in a block of the engine, the most that an event said; 0: none did.
+    sizes: Vec<u32>,
     places: Places,
     parking: Parking,
     recent: Recent,
+    leaving: Leaving,
     counts: KvCounts,
     /// Entries of all owners, and those of them that are uneven.
     entries: usize,
@@ -117,9 +127,12 @@ impl Observed {
             free: Vec::new(),
             ids: HashMap::with_hasher(FxBuildHasher),
             flows: Vec::new(),
+            heard: Vec::new(),
+            sizes: Vec::new(),
             places: Places::new(),
             parking: Parking::new(bytes_max / PARKED_PARTS / 4),
             recent: Recent::new(recent),
+            leaving: Leaving::default(),
             counts: KvCounts::default(),
             entries: 0,
             uneven: 0,
@@ -146,6 +159,31 @@ impl Observed {
     #[must_use]
     pub fn flow(&self, slot: u32) -> Flow {
         self.flows.get(slot as usize).copied().unwrap_or_default()
+    }
+
+    /// When the worker's last events were applied; None: it sent none.
+    #[must_use]
+    pub fn heard(&self, slot: u32) -> Option<Nanos> {
+        self.heard.get(slot as usize).copied().flatten()
+    }
+
+    /// Of so many leading blocks of ours, those that the engine can use for a prompt of that many tokens: it
+    /// has blocks of its own size, and computes at least the last token itself.
+    #[must_use]
+    pub fn usable(&self, slot: u32, blocks: u32, prompt_tokens: u32) -> u32 {
+        let size = self.sizes.get(slot as usize).copied().unwrap_or(0);
+        if size == 0 {
+            return blocks;
+        }
+        let ours = self.token_block as u64;
+        let tokens = (u64::from(blocks) * ours).min(u64::from(prompt_tokens.saturating_sub(1)));
+        ((tokens - tokens % u64::from(size)) / ours) as u32
+    }
+
+    /// Engine blocks that are about to go from the worker.
+    #[must_use]
+    pub fn leaving_blocks(&self, slot: u32) -> u64 {
+        self.leaving.count(slot)
     }
 
     /// Whether this is the worker's only rank that is known of (or would be, when it speaks).
@@ -180,7 +218,11 @@ impl Observed {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let owners: usize = self.owners.iter().flatten().map(Owner::bytes).sum();
-        self.places.bytes() + owners + self.parking.bytes() + self.recent.bytes()
+        self.places.bytes()
+            + owners
+            + self.parking.bytes()
+            + self.recent.bytes()
+            + self.leaving.bytes()
     }
 
     /// Applies events of a rank, in their order. Returns whether its cache began a new life in them.
@@ -197,6 +239,7 @@ impl Observed {
             self.counts.over_bound += batch.blocks() as u64;
             return false;
         };
+        self.heard[slot as usize] = Some(now);
         let mut cleared = false;
         for event in batch.events {
             match event {
@@ -263,6 +306,8 @@ impl Observed {
         }
         if let Some(flow) = self.flows.get_mut(slot as usize) {
             *flow = Flow::default();
+            self.sizes[slot as usize] = 0;
+            self.heard[slot as usize] = None;
         }
         self.recent.forget(slot);
     }
@@ -308,6 +353,8 @@ impl Observed {
         self.ids.insert((slot, rank), id);
         if self.flows.len() <= slot as usize {
             self.flows.resize(slot as usize + 1, Flow::default());
+            self.sizes.resize(slot as usize + 1, 0);
+            self.heard.resize(slot as usize + 1, None);
         }
         self.flows[slot as usize].live += 1;
         Some(id)
@@ -326,6 +373,7 @@ impl Observed {
             self.entries -= owner.len();
             self.uneven -= owner.uneven();
             owner.purge(id, &mut self.places);
+            self.leaving.forget(owner.slot);
         }
         self.parking.forget(id);
         self.places.give_back();

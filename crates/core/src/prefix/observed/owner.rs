@@ -3,14 +3,19 @@
 //! Each engine block has an entry, found by the engine's name for it. An entry that is not there
 //! any more stays as a *gap* while blocks that follow it are: nothing behind a gap is a match.
 
+use super::ages::{AGE_BITS, Ages};
 use super::batch::{EngineHash, KvState};
 use super::places::{GONE, Places, member};
 use crate::prefix::slab::{NONE, Slab};
+use crate::prefix::table::Table;
 use crate::request::BlockHash;
 use alloc::vec::Vec;
-use hashbrown::{HashMap, HashTable};
+use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
+
+/// Parts of the table of names.
+const NAME_SHARDS: usize = 16;
 
 /// Tiers that an entry can be in, as bits.
 const TIERS: u32 = 0b111;
@@ -18,8 +23,13 @@ const TIERS: u32 = 0b111;
 const SPAN: u32 = 1 << 3;
 /// It does not end where a block of ours ends: see `Owner::open`.
 const OPEN: u32 = 1 << 4;
+/// When it was last used: see `ages`.
+const USED_AT: u32 = 5;
+const USED: u32 = ((1 << AGE_BITS) - 1) << USED_AT;
 /// What one more child adds.
-const CHILD: u32 = 1 << 5;
+const CHILD: u32 = 1 << (USED_AT + AGE_BITS);
+/// So many children are not counted any more: it is never without.
+pub(super) const CHILDREN_MAX: u32 = u32::MAX / CHILD;
 
 /// An engine block; 20 bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +38,8 @@ pub(super) struct Entry {
     /// Our last block that ends in it; NONE where none does.
     place: u32,
     /// The entry before it; NONE at the beginning of a chain.
-    parent: u32,
-    /// Tiers, flags, and the count of children.
+    pub(super) parent: u32,
+    /// Tiers, flags, when it was last used, and the count of children.
     bits: u32,
 }
 
@@ -38,8 +48,34 @@ impl Entry {
         u64::from(self.name[1]) << 32 | u64::from(self.name[0])
     }
 
-    fn children(self) -> u32 {
+    pub(super) fn children(self) -> u32 {
         self.bits / CHILD
+    }
+
+    fn one_child_more(&mut self) {
+        if self.children() < CHILDREN_MAX {
+            self.bits += CHILD;
+        }
+    }
+
+    fn one_child_less(&mut self) {
+        if self.children() < CHILDREN_MAX {
+            self.bits -= CHILD;
+        }
+    }
+
+    /// It is in some tier; else it is a gap, or a free place.
+    pub(super) fn is_there(self) -> bool {
+        self.bits & TIERS != 0
+    }
+
+    /// The tick of its last use.
+    pub(super) fn used(self) -> u32 {
+        (self.bits & USED) >> USED_AT
+    }
+
+    pub(super) fn set_used(&mut self, tick: u32) {
+        self.bits = self.bits & !USED | tick << USED_AT;
     }
 }
 
@@ -77,8 +113,11 @@ pub(super) struct Owner {
     pub(super) epoch: u32,
     /// Tokens in one of its blocks: the most that an event said in this life; 0: none did.
     pub(super) block_size: u32,
-    entries: Slab<Entry>,
-    by_name: HashTable<u32>,
+    pub(super) entries: Slab<Entry>,
+    pub(super) ages: Ages,
+    /// Some of it was told to be in another tier than the nearest.
+    pub(super) far: bool,
+    by_name: Table,
     /// By entry: our blocks that end in it, but the last.
     spans: HashMap<u32, SmallVec<[u32; 4]>, FxBuildHasher>,
     /// By entry.
@@ -133,7 +172,9 @@ impl Owner {
             epoch: 0,
             block_size: 0,
             entries: Slab::new(),
-            by_name: HashTable::new(),
+            ages: Ages::default(),
+            far: false,
+            by_name: Table::new(NAME_SHARDS),
             spans: HashMap::with_hasher(FxBuildHasher),
             open: HashMap::with_hasher(FxBuildHasher),
             again: HashMap::with_hasher(FxBuildHasher),
@@ -144,9 +185,8 @@ impl Owner {
     }
 
     pub(super) fn find(&self, name: EngineHash) -> Option<u32> {
-        self.by_name
-            .find(spread(name), |at| self.entries[*at].name() == name)
-            .copied()
+        let is = |at| self.entries[at].name() == name;
+        self.by_name.find(spread(name), is)
     }
 
     /// Entries, gaps included.
@@ -190,6 +230,7 @@ impl Owner {
             bits: 0,
         });
         let mut bits = 1 << tier;
+        self.far |= tier != 0;
         if let Some((last, rest)) = blocks.split_last() {
             let mut enter = |hash: &BlockHash| {
                 let place = places.enter(*hash);
@@ -212,22 +253,25 @@ impl Owner {
             bits |= OPEN;
         }
         self.entries[entry].bits = bits;
+        self.entries[entry].set_used(self.ages.tick);
         self.held += 1;
         if let Some(parent) = after.entry {
-            self.entries[parent].bits += CHILD;
+            self.entries[parent].one_child_more();
         }
         let entries = &self.entries;
         self.by_name
-            .insert_unique(spread(name), entry, |at| spread(entries[*at].name()));
+            .insert(spread(name), entry, |at| spread(entries[at].name()));
         entry
     }
 
     /// The entry is in the tier (counted from the nearest, 0) from now on.
     pub(super) fn set_tier(&mut self, id: u32, entry: u32, tier: u32, places: &mut Places) {
+        self.entries[entry].set_used(self.ages.tick);
         let bits = self.entries[entry].bits;
         if bits & 1 << tier != 0 {
             return;
         }
+        self.far |= tier != 0;
         self.entries[entry].bits |= 1 << tier;
         let was_gone = bits & TIERS == 0;
         for place in self.places_of(entry) {
@@ -281,7 +325,7 @@ impl Owner {
     }
 
     /// Our blocks that end in the entry.
-    fn places_of(&self, entry: u32) -> SmallVec<[u32; 4]> {
+    pub(super) fn places_of(&self, entry: u32) -> SmallVec<[u32; 4]> {
         let Entry { place, bits, .. } = self.entries[entry];
         let mut places = SmallVec::new();
         if bits & SPAN != 0
@@ -302,9 +346,7 @@ impl Owner {
         loop {
             let Entry { parent, bits, .. } = self.entries[at];
             let name = spread(self.entries[at].name());
-            if let Ok(found) = self.by_name.find_entry(name, |other| *other == at) {
-                found.remove();
-            }
+            self.by_name.remove(name, |other| other == at);
             if bits & SPAN != 0 {
                 self.spans.remove(&at);
             }
@@ -316,7 +358,7 @@ impl Owner {
             if parent == NONE {
                 return;
             }
-            self.entries[parent].bits -= CHILD;
+            self.entries[parent].one_child_less();
             if self.entries[parent].bits & TIERS != 0 || self.entries[parent].children() > 0 {
                 return;
             }
@@ -395,11 +437,12 @@ impl Owner {
     /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
         self.entries.bytes()
-            + self.by_name.allocation_size()
+            + self.by_name.bytes()
             + self.spans.allocation_size()
             + self.open.allocation_size()
             + self.gaps.allocation_size()
             + self.again.allocation_size()
+            + self.ages.bytes()
             + self
                 .open
                 .values()

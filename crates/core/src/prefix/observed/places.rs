@@ -2,12 +2,10 @@
 
 use super::sets::{EMPTY, Sets};
 use crate::prefix::slab::Slab;
+use crate::prefix::table::Table;
 use crate::request::BlockHash;
-use alloc::vec::Vec;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
-/// The table is divided, so that it never grows all at once.
+/// Parts of the table.
 const SHARDS: usize = 256;
 
 /// One owner's word on one block: the owner, and where the block lies. Two low bits: the tier; 3
@@ -28,7 +26,7 @@ struct Place {
 
 pub(super) struct Places {
     places: Slab<Place>,
-    shards: Vec<HashTable<u32>>,
+    by_hash: Table,
     pub(super) sets: Sets,
 }
 
@@ -36,17 +34,11 @@ fn join(hash: [u32; 2]) -> BlockHash {
     u64::from(hash[1]) << 32 | u64::from(hash[0])
 }
 
-fn shard(hash: BlockHash) -> usize {
-    (hash >> 40) as usize % SHARDS
-}
-
 impl Places {
     pub(super) fn new() -> Self {
-        let mut shards = Vec::new();
-        shards.resize_with(SHARDS, HashTable::new);
         Self {
             places: Slab::new(),
-            shards,
+            by_hash: Table::new(SHARDS),
             sets: Sets::new(),
         }
     }
@@ -65,35 +57,23 @@ impl Places {
     }
 
     pub(super) fn find(&self, hash: BlockHash) -> Option<u32> {
-        self.shards[shard(hash)]
-            .find(hash, |at| join(self.places[*at].hash) == hash)
-            .copied()
+        let is = |at| join(self.places[at].hash) == hash;
+        self.by_hash.find(hash, is)
     }
 
     /// The block's place; a new one is nobody's, and must be given to somebody at once.
     pub(super) fn enter(&mut self, hash: BlockHash) -> u32 {
-        let Self {
-            places,
-            shards,
-            sets,
-        } = self;
-        let found = shards[shard(hash)].entry(
-            hash,
-            |at| join(places[*at].hash) == hash,
-            |at| join(places[*at].hash),
-        );
-        match found {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(free) => {
-                let place = places.insert(Place {
-                    hash: [hash as u32, (hash >> 32) as u32],
-                    set: EMPTY,
-                });
-                sets.retain(EMPTY);
-                free.insert(place);
-                place
-            }
+        if let Some(known) = self.find(hash) {
+            return known;
         }
+        let place = self.places.insert(Place {
+            hash: [hash as u32, (hash >> 32) as u32],
+            set: EMPTY,
+        });
+        self.sets.retain(EMPTY);
+        let places = &self.places;
+        self.by_hash.insert(hash, place, |at| join(places[at].hash));
+        place
     }
 
     /// What the owner says of the block: one bit for each tier and for GONE.
@@ -115,9 +95,7 @@ impl Places {
         self.places[place].set = after;
         if after == EMPTY {
             let hash = self.hash(place);
-            if let Ok(entry) = self.shards[shard(hash)].find_entry(hash, |at| *at == place) {
-                entry.remove();
-            }
+            self.by_hash.remove(hash, |at| at == place);
             self.places.remove(place);
             self.sets.release(EMPTY);
         }
@@ -125,18 +103,13 @@ impl Places {
 
     /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
-        let tables: usize = self.shards.iter().map(HashTable::allocation_size).sum();
-        self.places.bytes() + tables + self.sets.bytes()
+        self.places.bytes() + self.by_hash.bytes() + self.sets.bytes()
     }
 
     /// Gives back what is not in use; for when much was forgotten.
     pub(super) fn give_back(&mut self) {
-        let Self { places, shards, .. } = self;
-        for shard in shards {
-            if shard.capacity() > 8 * shard.len() {
-                shard.shrink_to(2 * shard.len(), |at| join(places[*at].hash));
-            }
-        }
+        let places = &self.places;
+        self.by_hash.give_back(|at| join(places[at].hash));
     }
 
     /// All blocks with their places and sets.

@@ -23,7 +23,8 @@ fn told(id: u64, blocks: usize) -> Arrival {
         identity: Identity::Tokens,
         chain,
         prompt_bytes: bytes,
-        prompt_tokens: Some(16 * blocks as u32),
+        // One token more than the blocks: an engine computes the last one in any case.
+        prompt_tokens: Some(16 * blocks as u32 + 1),
         ..guest(id)
     }
 }
@@ -69,12 +70,7 @@ impl Table {
     fn asks(&mut self, id: u64, blocks: usize) -> (u32, PredictionSource) {
         self.always(0, Duration::ZERO);
         let decision = self.seat(told(id, blocks));
-        self.send(Input::Failed {
-            attempt: decision.attempt,
-            failure: Failure::ServerError,
-            retry: false,
-            retry_after: None,
-        });
+        self.send(Input::Cancel(RequestId(id)));
         (decision.predicted_cached_tokens, decision.belief.source)
     }
 
@@ -189,6 +185,61 @@ fn a_cleared_cache_takes_predictions_with_it() {
     table.settle(told(1, 10));
     table.events(0, KvEvent::Cleared);
     assert_eq!(table.asks(2, 10), (0, PredictionSource::None));
+}
+
+/// A full cache of 12 blocks (one more is the engine's own): 6 of one conversation, then 6 of another.
+/// What comes next needs 4, of 49 tokens and the answer's first: the ends of the first conversation go.
+#[test]
+fn what_goes_for_others_is_not_promised() {
+    let seats = Seats {
+        kv_tokens: Some(13 * 16),
+        ..Seats::default()
+    };
+    let other = |first: u32| -> Vec<u32> { (first..first + 48).collect() };
+    let third = |id: u64| {
+        let mut builder = ChainBuilder::new(SEED, 64);
+        builder.push_tokens(&other(9_000));
+        let chain = builder.finish().0;
+        Arrival {
+            chain,
+            prompt_tokens: Some(49),
+            ..told(id, 3)
+        }
+    };
+    let stores = |first: u64, tokens: Vec<u32>| {
+        KvEvent::Stored(Stored {
+            hashes: (first..first + tokens.len() as u64 / 16).collect(),
+            tokens,
+            block_size: 16,
+            root_seed: SEED,
+            ..Stored::default()
+        })
+    };
+    let full = || {
+        let mut table = Table::new(config(), 1, seats);
+        table.at(100.0);
+        table.events(0, stored(6));
+        table.events(0, stores(101, other(5_000)));
+        table.events(0, stores(201, other(6_000)));
+        assert_eq!(table.asks(1, 10), (96, PredictionSource::Observed));
+        table.settle(third(2));
+        table
+    };
+    let mut table = full();
+    assert_eq!(table.asks(3, 10), (32, PredictionSource::Observed));
+    let belief = table.seat(told(4, 10)).belief;
+    assert_eq!((belief.observed, belief.leaving, belief.blocks), (6, 4, 2));
+    table.send(Input::Cancel(RequestId(4)));
+    // It happens as it was said.
+    table.events(0, gone(3, 6));
+    table.events(0, stores(301, other(9_000)));
+    assert_eq!(table.asks(5, 10), (32, PredictionSource::Observed));
+    assert_eq!(table.scheduler.workers(table.now)[0].leaving_blocks, 0);
+    // It does not happen: the request ends, and no event comes.
+    let mut table = full();
+    table.finish(first(2));
+    table.at(103.9).tick();
+    assert_eq!(table.asks(6, 10), (96, PredictionSource::Observed));
 }
 
 #[test]
