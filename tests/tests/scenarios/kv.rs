@@ -61,10 +61,26 @@ impl Place {
 }
 
 async fn served(places: &[&Place], replay: bool) -> Served {
+    served_as("", "", places, replay).await
+}
+
+async fn served_as(head: &str, pool: &str, places: &[&Place], replay: bool) -> Served {
+    served_named("model: m\n    ", head, pool, places, replay).await
+}
+
+async fn served_named(
+    model: &str,
+    head: &str,
+    pool: &str,
+    places: &[&Place],
+    replay: bool,
+) -> Served {
     let workers: String = places.iter().map(|place| place.worker(replay)).collect();
     let probe = "{ interval: 100ms, interval_down: 50ms, timeout: 500ms, failures: 2 }";
     let served = serve_file(
-        &format!("pools:\n  - name: p\n    model: m\n    probe: {probe}\n    workers:\n{workers}"),
+        &format!(
+            "{head}pools:\n  - name: p\n    {model}{pool}probe: {probe}\n    workers:\n{workers}"
+        ),
         places.len(),
     )
     .await;
@@ -197,6 +213,52 @@ async fn a_restarted_engine_is_cold_and_known_to_be() {
     records.iter().for_each(agree);
     // By whatever it was noticed: one new life.
     assert_eq!(served.workers().await[0]["epoch"], 1);
+}
+
+/// Salts that the gateway puts into bodies come back in the engine's events: what they name is the
+/// tenant's own, and nobody else's.
+#[tokio::test]
+async fn an_injected_salt_comes_back_in_events() {
+    // What `maitred hash-key` prints for `ZX-MARK-77` and `ZX-MARK-78`.
+    const ACME: &str = "94cdb568364c7ff696c8054ccf376d02b3b4cdf36fec03016347738dc656afb1";
+    const BOLT: &str = "57eb4a6cf5840df07c6b5b29510e500a86f89e2e68c4203b1a6c9d045b64f6b3";
+    let place = Place::any();
+    let _engine = place.engine(&[]).await;
+    let head = format!(
+        "salt_secret: fourteen-geese-in-a-row-today-at-noon\ntenants: [{{ name: acme, key_sha256: '{ACME}' }}, {{ name: bolt, key_sha256: '{BOLT}' }}]\n"
+    );
+    let pool = "isolation: tenant\n    inject_cache_salt: true\n    ";
+    let served = served_as(&head, pool, &[&place], true).await;
+    let prompt = ids(5, 200);
+    let body = json!({"model": "m", "prompt": prompt, "max_tokens": 3}).to_string();
+    let acme = [("authorization", "Bearer ZX-MARK-77")];
+    let bolt = [("authorization", "Bearer ZX-MARK-78")];
+    for headers in [&acme[..], &acme, &bolt, &bolt] {
+        let request = maitred_tests::request("POST", "/v1/completions", headers, body.clone());
+        let answer = served.client().await.exchange(&request).await;
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        settle(&served).await;
+    }
+    let records = records(&served, 4).await;
+    let observed = |at: usize| records[at]["belief"]["observed"].as_u64().unwrap();
+    let found: Vec<u64> = records.iter().map(|r| cached(r).1).collect();
+    assert_eq!(found, [0, 192, 0, 192]);
+    assert_eq!([0, 1, 2, 3].map(observed), [0, 12, 0, 12]);
+    records.iter().for_each(agree);
+}
+
+/// A pool that names no model follows events all the same: they are about what the worker lists.
+#[tokio::test]
+async fn events_are_followed_in_a_pool_without_a_model() {
+    let place = Place::any();
+    let _engine = place.engine(&[]).await;
+    let served = served_named("", "", "", &[&place], true).await;
+    let prompt = ids(6, 200);
+    ask(&served, &prompt, None).await;
+    ask(&served, &prompt, None).await;
+    let records = records(&served, 2).await;
+    assert_eq!(records[1]["belief"]["observed"], 12, "{}", records[1]);
+    records.iter().for_each(agree);
 }
 
 /// Lost events left removed blocks behind, believed for ever.

@@ -2,13 +2,42 @@
 //! addresses that only this machine's platform should reach are refused before any is opened.
 
 use super::answer::Wrong;
-use crate::config::{AllowRule, WorkerUrl};
+use crate::config::{AllowRule, KvEventsSettings, WorkerUrl};
 use http::StatusCode;
+use maitred_zmtp::Endpoint;
 use std::net::IpAddr;
 
 /// Checks a worker's host against the allow-list, after resolving its name.
 pub(super) async fn check(rules: &[AllowRule], url: &WorkerUrl) -> Result<(), Wrong> {
-    let addresses = resolve(url).await?;
+    check_host(rules, "url", &url.host, url.port).await
+}
+
+/// The same for where its KV events come from. A socket file is of this machine, which a list of hosts
+/// must name to allow it.
+pub(super) async fn check_events(
+    rules: &[AllowRule],
+    events: &KvEventsSettings,
+) -> Result<(), Wrong> {
+    const FIELD: &str = "kv_events";
+    for endpoint in events.connects_to() {
+        match endpoint {
+            Endpoint::Tcp { host, port } => check_host(rules, FIELD, host, *port).await?,
+            Endpoint::Ipc(_) if rules.is_empty() => {}
+            Endpoint::Ipc(_) => check_host(rules, FIELD, "127.0.0.1", 0).await?,
+        }
+    }
+    Ok(())
+}
+
+async fn check_host(
+    rules: &[AllowRule],
+    field: &'static str,
+    host: &str,
+    port: u16,
+) -> Result<(), Wrong> {
+    let forbidden =
+        |message: &str| Wrong::new(StatusCode::FORBIDDEN, "not-allowed", Some(field), message);
+    let addresses = resolve(field, host, port).await?;
     if addresses.iter().any(|address| is_link_local(*address)) {
         return Err(forbidden("is a link-local address, which is never allowed"));
     }
@@ -17,7 +46,7 @@ pub(super) async fn check(rules: &[AllowRule], url: &WorkerUrl) -> Result<(), Wr
     }
     let by_name = rules
         .iter()
-        .any(|rule| matches!(rule, AllowRule::Host(host) if *host == url.host));
+        .any(|rule| matches!(rule, AllowRule::Host(allowed) if allowed == host));
     let by_address = !addresses.is_empty()
         && addresses
             .iter()
@@ -29,19 +58,15 @@ pub(super) async fn check(rules: &[AllowRule], url: &WorkerUrl) -> Result<(), Wr
     }
 }
 
-fn forbidden(message: &str) -> Wrong {
-    Wrong::new(StatusCode::FORBIDDEN, "not-allowed", Some("url"), message)
-}
-
-async fn resolve(url: &WorkerUrl) -> Result<Vec<IpAddr>, Wrong> {
-    if let Ok(address) = url.host.parse::<IpAddr>() {
+async fn resolve(field: &str, host: &str, port: u16) -> Result<Vec<IpAddr>, Wrong> {
+    if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![address]);
     }
-    match tokio::net::lookup_host((url.host.as_str(), url.port)).await {
+    match tokio::net::lookup_host((host, port)).await {
         Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
         Err(error) => Err(Wrong::field(
-            "url",
-            format!("`{}` cannot be resolved: {error}", url.host),
+            field,
+            format!("`{host}` cannot be resolved: {error}"),
         )),
     }
 }

@@ -80,13 +80,13 @@ async fn workers_come_drain_and_go() {
 async fn wrong_requests_name_the_field() {
     let running = gateway(
         "pools: [{ name: a, model: m, workers: [{ url: 'http://127.0.0.1:9', name: w }] }, \
-         { name: b, model: n }]",
+         { name: b, model: n }, { name: c, model: o, isolation: tenant }]",
     )
     .await;
     let url = "http://127.0.0.1:9";
     let cases = [
         (json!({ "url": url }), 400, "pool"),
-        (json!({ "pool": "c", "url": url }), 400, "pool"),
+        (json!({ "pool": "d", "url": url }), 400, "pool"),
         (json!({ "pool": "a" }), 400, "url"),
         (json!({ "pool": "a", "url": "ftp://x" }), 400, "url"),
         (json!({ "pool": "a", "url": url, "slots": 0 }), 400, "slots"),
@@ -102,6 +102,21 @@ async fn wrong_requests_name_the_field() {
         ),
         (json!({ "pool": "a", "url": url, "slot": 1 }), 400, "slot"),
         (json!({ "pool": "b", "url": url, "name": "w" }), 409, "name"),
+        (
+            json!({ "pool": "a", "url": url, "kv_events": "9" }),
+            400,
+            "kv_events",
+        ),
+        (
+            json!({ "pool": "a", "url": url, "kv_events": { "endpoint": "tcp://127.0.0.1:9", "rank": 1 } }),
+            400,
+            "kv_events.rank",
+        ),
+        (
+            json!({ "pool": "c", "url": url, "kv_events": "tcp://127.0.0.1:9" }),
+            400,
+            "kv_events",
+        ),
         (
             json!({ "pool": "a", "url": "http://169.254.169.254/" }),
             403,
@@ -128,6 +143,12 @@ async fn only_allowed_hosts_are_registered() {
     let (status, answer) = add("http://10.0.0.1:9").await;
     assert_eq!(status, 403, "{answer}");
     assert_eq!(answer["error"]["code"], json!("not-allowed"));
+    let elsewhere = json!({ "url": "http://127.0.0.1:8", "kv_events": "tcp://10.0.0.1:9" });
+    let (status, answer) = call(&running, "POST", "/workers", elsewhere).await;
+    assert_eq!(
+        (status, &answer["error"]["field"]),
+        (403, &json!("kv_events"))
+    );
     running.shutdown(Duration::ZERO).await;
 }
 

@@ -3,7 +3,9 @@
 use super::allow;
 use super::answer::{Answer, Fields, Wrong, json_answer};
 use super::pools::is_stale;
-use crate::config::{Secret, WorkerSettings, parse_duration, parse_engine, valid_name};
+use crate::config::{
+    KvEventsSettings, Secret, WorkerSettings, parse_duration, parse_engine, valid_name,
+};
 use crate::gateway::Gateway;
 use crate::metrics::kv_named;
 use crate::pool::{AddError, NamedView, Pool};
@@ -13,8 +15,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-const KNOWN: &str =
-    "pool, url, name, slots, prefill_tokens, kv_tokens, engine, api_key, models, assume_ready";
+const KNOWN: &str = "pool, url, name, slots, prefill_tokens, kv_tokens, engine, api_key, models, assume_ready, kv_events";
 
 pub(super) fn list(gateway: &Gateway) -> Answer {
     let workers: Vec<Value> = gateway
@@ -83,6 +84,7 @@ fn kv_events(gateway: &Gateway, pool: &Pool, named: &NamedView) -> Value {
     json!({
         "state": state,
         "observed_blocks": named.view.observed_blocks,
+        "leaving_blocks": named.view.leaving_blocks,
         "blocks": counts.blocks,
         "counts": named_counts
             .map(|(what, value)| (what.to_owned(), value.into()))
@@ -106,7 +108,15 @@ pub(super) async fn add(gateway: &Gateway, mut fields: Fields) -> Result<Answer,
         .map_err(|message| Wrong::field("url", message))?;
     read_worker(&mut fields, &mut worker)?;
     fields.finish(KNOWN)?;
-    allow::check(&gateway.config.worker_allow, &worker.url).await?;
+    let allowed = &gateway.config.worker_allow;
+    allow::check(allowed, &worker.url).await?;
+    if let Some(events) = &worker.kv_events {
+        let isolation = &pool.settings.isolation;
+        isolation
+            .allows_events()
+            .map_err(|why| Wrong::field("kv_events", why))?;
+        allow::check_events(allowed, events).await?;
+    }
     let taken = find(gateway, &worker.name).is_some();
     let added = if taken {
         Err(AddError::Duplicate(worker.name.clone()))
@@ -163,6 +173,10 @@ fn read_worker(fields: &mut Fields, worker: &mut WorkerSettings) -> Result<(), W
             .map_err(|_| Wrong::field("models", "must be a list of names"))?;
     }
     worker.assume_ready = fields.flag("assume_ready")?;
+    if let Some(events) = fields.take("kv_events") {
+        let read = KvEventsSettings::from_json(&events);
+        worker.kv_events = Some(read.map_err(|(field, message)| Wrong::field(&field, message))?);
+    }
     Ok(())
 }
 

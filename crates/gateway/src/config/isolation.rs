@@ -90,12 +90,23 @@ pub(super) fn check(
             "needs `salt_secret` (at the top level): salts are made with it",
         ));
     }
-    // Engines report blocks without a tenant: nothing of them would ever match.
     let events = pool.workers.iter().any(|worker| worker.kv_events.is_some());
-    if events && pool.isolation.mode == Isolation::Tenant && !inject {
-        problems.push(section.problem(
-            "isolation",
-            "with `kv_events`, tenants are only apart with `inject_cache_salt: true`: an engine that gets no salt shares its cache among them",
-        ));
+    if events && let Err(why) = pool.isolation.allows_events() {
+        problems.push(section.problem("isolation", why));
+    }
+}
+
+impl IsolationSettings {
+    /// Whether KV events can be followed.
+    ///
+    /// # Errors
+    /// Why they say nothing: engines report blocks without a tenant, and nothing of them would ever match.
+    pub(crate) fn allows_events(&self) -> Result<(), &'static str> {
+        if self.mode == Isolation::Tenant && !self.inject_cache_salt {
+            return Err(
+                "with `kv_events`, tenants are only apart with `inject_cache_salt: true`: an engine that gets no salt shares its cache among them",
+            );
+        }
+        Ok(())
     }
 }

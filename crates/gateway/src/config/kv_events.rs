@@ -1,7 +1,7 @@
 //! `kv_events` of a worker: where it says what its cache holds.
 
 use super::problem::Problem;
-use super::tree::{Field, Section, Value};
+use super::tree::{Field, Section, Value, parse};
 use maitred_zmtp::{Endpoint, EndpointError};
 use serde_json::json;
 
@@ -76,6 +76,32 @@ impl KvEventsSettings {
         })
     }
 
+    /// Reads what stands in JSON as it would stand in a file.
+    ///
+    /// # Errors
+    /// The field (`kv_events`, or one in it), and what is wrong with it.
+    pub(crate) fn from_json(value: &serde_json::Value) -> Result<Self, (String, String)> {
+        let told = |problem: Problem| (problem.field, problem.message);
+        let node = parse(&value.to_string()).map_err(told)?;
+        let field = Field {
+            path: "kv_events".to_owned(),
+            node: &node,
+        };
+        let mut problems = Vec::new();
+        let settings = read(&field, &mut problems);
+        match (settings, problems.into_iter().next()) {
+            (_, Some(problem)) => Err(told(problem)),
+            (Some(settings), None) => Ok(settings),
+            (None, None) => Err((field.path, "is missing".to_owned())),
+        }
+    }
+
+    /// Where it makes us connect to.
+    pub(crate) fn connects_to(&self) -> impl Iterator<Item = &Endpoint> {
+        let publishes = Some(&self.endpoint).filter(|_| self.mode == KvEventsMode::Connect);
+        publishes.into_iter().chain(&self.replay)
+    }
+
     pub(super) fn show(&self) -> serde_json::Value {
         json!({
             "endpoint": self.endpoint.to_string(),
@@ -145,9 +171,7 @@ fn check(
     }
     let is_any =
         |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp { host, .. } if host == "*");
-    let connected = settings.replay.iter();
-    let published = Some(&settings.endpoint).filter(|_| settings.mode == KvEventsMode::Connect);
-    if connected.chain(published).any(is_any) {
+    if settings.connects_to().any(is_any) {
         problems.push(place.problem("cannot be connected to: `*` is no address"));
     }
     if let Err(error) = settings.of_rank(settings.ranks - 1) {

@@ -2,6 +2,7 @@
 //! worker's health, scrapes its metrics and refreshes its list of models, each on its own beat, so
 //! that none waits for another.
 
+mod events;
 mod fetch;
 mod watch;
 
@@ -9,9 +10,9 @@ pub use fetch::{FetchError, Fetched, get};
 pub use watch::Seen;
 
 use crate::config::{PoolSettings, WorkerSettings};
-use crate::kv::{Belief, Following, KvCounts, KvEvents, KvSink};
+use crate::kv::{KvCounts, KvEvents};
 use crate::pool::{AddError, Pool, UnknownWorker};
-use maitred_core::WorkerId;
+use events::Events;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ struct Member {
     settings: WorkerSettings,
     watch: Arc<Watch>,
     task: JoinHandle<()>,
-    events: Option<Following>,
+    events: Option<Arc<Events>>,
 }
 
 impl Drop for Member {
@@ -36,9 +37,7 @@ impl Drop for Member {
 /// The tasks of all workers, by pool and worker name.
 pub struct Fleet {
     runtime: Handle,
-    events: KvEvents,
-    /// By pool: who takes what its workers say of their caches.
-    beliefs: Mutex<HashMap<String, Arc<dyn KvSink>>>,
+    events: Arc<KvEvents>,
     members: Mutex<HashMap<(String, String), Member>>,
 }
 
@@ -47,8 +46,7 @@ impl Fleet {
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
         Self {
-            events: KvEvents::new(runtime.clone()),
-            beliefs: Mutex::default(),
+            events: Arc::new(KvEvents::new(runtime.clone())),
             runtime,
             members: Mutex::new(HashMap::new()),
         }
@@ -62,15 +60,17 @@ impl Fleet {
         // Held over both steps, so that a removal cannot come between them.
         let mut members = self.members.lock();
         let id = pool.add_worker(settings, settings.assume_ready)?;
-        let events = match self.follow(pool, id, settings) {
+        let events = match Events::of(&self.events, pool, id, settings) {
             Ok(events) => events,
-            Err(error) => {
+            Err(source) => {
                 // It was there a moment ago, and nobody else removes it.
                 let _ = pool.remove(&settings.name);
-                return Err(error);
+                let worker = settings.name.clone();
+                return Err(AddError::KvEvents { worker, source });
             }
         };
-        let watch = Arc::new(Watch::new(Arc::clone(pool), id, settings.clone()));
+        let watch = Watch::new(Arc::clone(pool), id, settings.clone(), events.clone());
+        let watch = Arc::new(watch);
         let task = self.runtime.spawn(Arc::clone(&watch).run());
         members.insert(
             (pool.name.clone(), settings.name.clone()),
@@ -84,53 +84,20 @@ impl Fleet {
         Ok(())
     }
 
-    /// Follows the worker's events, where it publishes any.
-    fn follow(
-        &self,
-        pool: &Arc<Pool>,
-        id: WorkerId,
-        settings: &WorkerSettings,
-    ) -> Result<Option<Following>, AddError> {
-        let Some(place) = &settings.kv_events else {
-            return Ok(None);
-        };
-        // Events name adapters and salts. What they mean must be known, or warm would look cold.
-        if pool.settings.model.is_none() {
-            tracing::warn!(
-                pool = %pool.name,
-                worker = %settings.name,
-                "KV events are not followed: the pool names no `model`"
-            );
-            return Ok(None);
-        }
-        let belief = {
-            let mut beliefs = self.beliefs.lock();
-            let known = beliefs.entry(pool.name.clone());
-            Arc::clone(known.or_insert_with(|| {
-                let asked = Arc::clone(pool);
-                let seeds = move |adapter: Option<&str>, salt: Option<&str>| {
-                    asked.reported_seed(adapter, salt)
-                };
-                Arc::new(Belief::new(Arc::clone(&pool.driver), Box::new(seeds)))
-            }))
-        };
-        let following = self
-            .events
-            .follow(&settings.name, id, place, &belief)
-            .map_err(|source| AddError::KvEvents {
-                worker: settings.name.clone(),
-                source,
-            })?;
-        pool.driver.follow(id, following.read_again());
-        Ok(Some(following))
-    }
-
     /// What came of the worker's events so far; None: it has none to follow.
     #[must_use]
     pub fn kv_counts(&self, pool: &str, name: &str) -> Option<KvCounts> {
         let members = self.members.lock();
         let member = members.get(&(pool.to_owned(), name.to_owned()))?;
-        Some(member.events.as_ref()?.counters.read())
+        member.events.as_ref()?.counts()
+    }
+
+    /// The model that the worker's events are about, where its pool names none.
+    #[must_use]
+    pub fn kv_model(&self, pool: &str, name: &str) -> Option<String> {
+        let members = self.members.lock();
+        let member = members.get(&(pool.to_owned(), name.to_owned()))?;
+        member.events.as_ref()?.model()
     }
 
     /// Removes a worker and ends its task.

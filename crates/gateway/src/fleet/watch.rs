@@ -1,5 +1,6 @@
 //! One worker's task.
 
+use super::events::Events;
 use super::fetch::{FetchError, Fetched, get};
 use super::probe_wait;
 use crate::config::WorkerSettings;
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at the list of models.
 const MODELS_EVERY: Duration = Duration::from_secs(30);
+/// The same while the worker's KV events wait for it.
+const MODELS_SOON: Duration = Duration::from_secs(1);
 /// The list is fetched before a worker counts as ready, but a hanging list must not keep it out.
 const MODELS_FIRST: Duration = Duration::from_secs(1);
 /// Names that one worker may list, and their length.
@@ -52,16 +55,24 @@ pub(super) struct Watch {
     pool: Arc<Pool>,
     id: WorkerId,
     settings: WorkerSettings,
+    /// Its KV events, where it publishes any: they wait for its list.
+    events: Option<Arc<Events>>,
     state: Mutex<State>,
 }
 
 impl Watch {
-    pub(super) fn new(pool: Arc<Pool>, id: WorkerId, settings: WorkerSettings) -> Self {
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        id: WorkerId,
+        settings: WorkerSettings,
+        events: Option<Arc<Events>>,
+    ) -> Self {
         let engine = settings.engine.set();
         Self {
             pool,
             id,
             settings,
+            events,
             state: Mutex::new(State {
                 seen: Seen {
                     engine,
@@ -282,7 +293,8 @@ impl Watch {
 
     async fn keep_listing(&self, upstream: &Upstream) {
         loop {
-            tokio::time::sleep(MODELS_EVERY).await;
+            let waited = self.events.as_ref().is_some_and(|events| events.wait());
+            tokio::time::sleep(if waited { MODELS_SOON } else { MODELS_EVERY }).await;
             if !self.state.lock().up {
                 continue;
             }
@@ -308,7 +320,13 @@ impl Watch {
 
     fn read_models(&self, body: &[u8]) -> Option<Vec<String>> {
         self.learn_kind(EngineKind::of_models(body));
-        model_names(body)
+        let models = models(body)?;
+        if let Some(events) = &self.events
+            && let Some(model) = models.iter().find(|model| model.parent.is_none())
+        {
+            events.listed(&model.id);
+        }
+        Some(names(models))
     }
 
     /// The worker's own list counts where the configuration gives none.
@@ -365,32 +383,41 @@ fn told(said: maitred_engine::EngineGauges) -> Gauges {
     }
 }
 
-/// The ids of an OpenAI-shaped list of models, sorted, without doubles; None where it is none.
-fn model_names(body: &[u8]) -> Option<Vec<String>> {
+#[derive(serde::Deserialize)]
+struct Model {
+    id: String,
+    /// Of an adapter: the model that it adapts.
+    #[serde(default)]
+    parent: Option<serde_json::Value>,
+}
+
+/// An OpenAI-shaped list of models, in its order; None where it is none.
+fn models(body: &[u8]) -> Option<Vec<Model>> {
     #[derive(serde::Deserialize)]
     struct List {
         data: Vec<Model>,
     }
-    #[derive(serde::Deserialize)]
-    struct Model {
-        id: String,
-    }
     let list: List = serde_json::from_slice(body).ok()?;
-    let mut names: Vec<String> = list
-        .data
-        .into_iter()
-        .map(|model| model.id)
-        .filter(|id| !id.is_empty() && id.len() <= MODEL_BYTES_MAX)
-        .take(MODELS_MAX)
-        .collect();
+    let named = |model: &Model| !model.id.is_empty() && model.id.len() <= MODEL_BYTES_MAX;
+    let models = list.data.into_iter().filter(named);
+    Some(models.take(MODELS_MAX).collect())
+}
+
+/// Their ids, sorted, without doubles.
+fn names(models: Vec<Model>) -> Vec<String> {
+    let mut names: Vec<String> = models.into_iter().map(|model| model.id).collect();
     names.sort_unstable();
     names.dedup();
-    Some(names)
+    names
 }
 
 #[cfg(test)]
 mod tests {
-    use super::model_names;
+    use super::{models, names};
+
+    fn model_names(body: &[u8]) -> Option<Vec<String>> {
+        models(body).map(names)
+    }
 
     #[test]
     fn reads_lists_of_models() {

@@ -1,6 +1,8 @@
 //! Followers against scripted publishers over real sockets.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod in_a_fleet;
+
 use super::{Doubt, Following, KvEvents, KvSink, Source};
 use crate::config::{KvEventsMode, KvEventsSettings};
 use maitred_core::ids::WorkerId;
