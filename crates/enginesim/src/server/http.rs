@@ -160,6 +160,7 @@ async fn generate(
             .as_secs(),
         include_usage,
         finish: if limited { "length" } else { "stop" },
+        tells_cached: true,
     };
     let first_prompt = prompts.first().map_or(0, Vec::len);
     // Without a named length the reply ends where the context does.

@@ -16,6 +16,8 @@ pub(super) struct Reply {
     pub(super) include_usage: bool,
     /// `length` or `stop`.
     pub(super) finish: &'static str,
+    /// Whether usage says how many tokens were cached.
+    pub(super) tells_cached: bool,
 }
 
 impl Reply {
@@ -167,7 +169,7 @@ impl Reply {
     /// Usage in the family's words. In Anthropic's, `input_tokens` leaves out what was read from the cache.
     pub(super) fn usage(&self, usage: Usage) -> Value {
         let total = usage.prompt + usage.completion;
-        match self.family {
+        let mut told = match self.family {
             Family::Chat | Family::Completions | Family::Embeddings => json!({
                 "prompt_tokens": usage.prompt, "total_tokens": total, "completion_tokens": usage.completion,
                 "prompt_tokens_details": {"cached_tokens": usage.cached}
@@ -181,7 +183,20 @@ impl Reply {
                 "input_tokens": usage.prompt - usage.cached, "cache_creation_input_tokens": 0,
                 "cache_read_input_tokens": usage.cached, "output_tokens": usage.completion
             }),
+        };
+        if !self.tells_cached {
+            let details = [
+                "prompt_tokens_details",
+                "input_tokens_details",
+                "cache_read_input_tokens",
+            ];
+            for name in details {
+                if let Some(detail) = told.get_mut(name) {
+                    *detail = Value::Null;
+                }
+            }
         }
+        told
     }
 
     fn stop_reason(&self) -> &'static str {

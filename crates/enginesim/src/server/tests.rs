@@ -247,6 +247,8 @@ async fn zero_answers_as_the_model_does() {
     )
     .await;
     assert_eq!(whole["choices"][0]["text"], "bab bab ");
+    // Unknown is not zero: it has no cache to report of.
+    assert!(whole["usage"]["prompt_tokens_details"].is_null());
     // No answer is prepared for these: the model gives one.
     let vectors = value(url, "/v1/embeddings", json!({"input": ["a", "b"]})).await;
     assert_eq!(vectors["data"].as_array().unwrap().len(), 2);

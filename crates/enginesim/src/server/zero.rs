@@ -1,6 +1,7 @@
 //! `--zero`: an answer at once, for as little CPU as possible. The model is not asked; the body is not parsed.
 //!
-//! Prompt tokens are bytes / 4 of the whole body and nothing is ever cached; text and ids are constants.
+//! Prompt tokens are bytes / 4 of the whole body; text and ids are constants. There is no cache, and nothing is
+//! said of one: a gateway in front goes on as with an engine that does not report it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -64,6 +65,7 @@ impl Zero {
                     created,
                     include_usage: false,
                     finish: "length",
+                    tells_cached: false,
                 };
                 Prepared {
                     open: Bytes::from(reply.greet() + &reply.open(0, Usage::default())),
