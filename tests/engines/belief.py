@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compare what the gateway believed to be cached with what real engines found in their caches.
 
-Sends mixed conversations of token ids through a gateway: turns that grow, shared openings, cache salts, adapters; more of
-them than the caches hold, so that blocks are evicted. Then reads the gateway's records and prints how far predicted
+Sends mixed conversations through a gateway (of token ids; with --chat, of messages, which the gateway must render and
+tokenise as the engine does): turns that grow, shared openings, cache salts, adapters; more of them than the caches hold,
+so that blocks are evicted. Then reads the gateway's records and prints how far predicted
 and actual cached tokens lie apart. Exit code 1: a request failed, or fewer than --target percent of the requests whose
 worker's events were complete lie within one block.
 """
@@ -28,6 +29,17 @@ def post(url, body, headers):
         return json.load(answer)
 
 
+# Texts are made of these; the numbers between them keep conversations apart.
+WORDS = (
+    "the guest asks whether a table by the window is free at eight and the waiter looks into the book of the house "
+    "please bring bread, olives and water first; then {\"dish\": \"soup\", \"count\": 2} as on the list. Größe, naïve, 東京"
+).split()
+
+
+def text(rng, words):
+    return " ".join(rng.choice(WORDS) if rng.random() < 0.8 else str(rng.randrange(10_000)) for _ in range(words))
+
+
 class Conversation:
     def __init__(self, number, options, openings, rng):
         self.name = f"{options.tag}-{number}"
@@ -38,21 +50,38 @@ class Conversation:
         self.ids = list(rng.choice(openings)) if rng.random() < 0.7 else []
         self.turns = rng.randint(2, options.turns)
 
+        # Equal openings are equal texts.
+        opening = text(random.Random(self.ids[0]), 1 + len(self.ids) // 3) if self.ids else None
+        self.messages = [{"role": "system", "content": opening}] if opening else []
+
     def new(self, count):
         return [self.rng.randrange(10, self.options.vocabulary) for _ in range(count)]
 
     def turn(self):
-        self.ids += self.new(self.rng.randint(20, 260))
-        body = {"model": self.model, "prompt": self.ids, "max_tokens": self.rng.randint(1, 48), "temperature": 0}
+        body = {"model": self.model, "max_tokens": self.rng.randint(1, 48), "temperature": 0}
         if self.salt:
             body["cache_salt"] = self.salt
+        more = self.rng.randint(20, 260)
+        answer = self.chat(body, more) if self.options.chat else self.complete(body, more)
+        self.turns -= 1
+        return self.turns > 0 and answer["usage"]["total_tokens"] < self.options.longest
+
+    def complete(self, body, more):
+        self.ids += self.new(more)
+        body["prompt"] = self.ids
         if self.options.answer_ids:
             body["return_token_ids"] = True
         answer = post(self.options.gateway + "/v1/completions", body, {"x-session-id": self.name})
-        choice = answer["choices"][0]
-        self.ids += choice.get("token_ids") or self.new(10)
-        self.turns -= 1
-        return self.turns > 0 and len(self.ids) < self.options.longest
+        self.ids += answer["choices"][0].get("token_ids") or self.new(10)
+        return answer
+
+    def chat(self, body, more):
+        self.messages.append({"role": "user", "content": text(self.rng, 1 + more // 3)})
+        body["messages"] = self.messages
+        answer = post(self.options.gateway + "/v1/chat/completions", body, {"x-session-id": self.name})
+        said = answer["choices"][0]["message"]["content"] or ""
+        self.messages.append({"role": "assistant", "content": said})
+        return answer
 
 
 def run(options, count, seed):
@@ -103,7 +132,15 @@ def report(options, since):
     served = [r for r in records(options.records) if r["outcome"] == "served" and r["time_ms"] >= since]
     told = [r for r in served if r["cached_tokens"] is not None]
     sure = [r for r in told if not (r["belief"] or {}).get("uncertain")]
-    print(f"served {len(served)}, cached tokens told {len(told)}, worker's events complete {len(sure)}")
+    identities = collections.Counter(r["identity"] for r in served)
+    leaving = sum(bool((r["belief"] or {}).get("leaving")) for r in served)
+    print(
+        f"served {len(served)} ({', '.join(f'{n} by {what}' for what, n in sorted(identities.items()))}), cached tokens told "
+        f"{len(told)}, worker's events complete {len(sure)}, uncertain {len(told) - len(sure)}, with blocks about to go {leaving}"
+    )
+    if options.chat and options.tokens and identities["tokens"] < len(served):
+        print(f"{len(served) - identities['tokens']} were not known by their tokens")
+        return 0.0
     share = 100.0
     for name, some in [("all", told), ("sure", sure)] + [
         (f"source {s}", [r for r in told if r["belief"]["source"] == s]) for s in ("observed", "predicted", "none")
@@ -119,7 +156,7 @@ def report(options, since):
         tokens = sum(r["cached_tokens"] for r in some)
         print(
             f"  {name:16} n={len(errors):4} within one block {within:6.2f} %  mean |error| {mean:7.1f}  "
-            f"p1 {at(0.01)} p50 {at(0.5)} p99 {at(0.99)} min {errors[0]} max {errors[-1]}  cached tokens {tokens}"
+            f"p1 {at(0.01)} p50 {at(0.5)} p90 {at(0.9)} p99 {at(0.99)} min {errors[0]} max {errors[-1]}  cached tokens {tokens}"
         )
     if options.show:
         for r in [r for r in told if abs(r["predicted_cached_tokens"] - r["cached_tokens"]) > options.block][: options.show]:
@@ -134,6 +171,8 @@ def main():
     parser.add_argument("--records", required=True, help="the gateway's directory of records")
     parser.add_argument("--model", default="tiny-llama")
     parser.add_argument("--adapter", action="append", default=[], help="an adapter's name; may be repeated")
+    parser.add_argument("--chat", action="store_true", help="messages to /v1/chat/completions, not token ids")
+    parser.add_argument("--tokens", action="store_true", help="with --chat: all must be known by their tokens")
     parser.add_argument("--salts", action="store_true", help="some conversations have a cache_salt")
     parser.add_argument("--answer-ids", action="store_true", help="go on with the answers' own token ids (vLLM)")
     parser.add_argument("--requests", type=int, default=120)

@@ -48,7 +48,9 @@ for engine in ${ENGINES:-llamacpp vllm}; do
   port="${GATEWAY_PORT:-8700}" admin="${ADMIN_PORT:-8701}"
   {
     printf 'listen: 127.0.0.1:%s\nadmin: 127.0.0.1:%s\nexpose: true\nrecords:\n  dir: %s\n' "$port" "$admin" "$work/records-$engine"
-    printf 'pools:\n  - name: default\n    model: tiny-llama\n    policy: session\n    workers:\n'
+    printf 'pools:\n  - name: default\n    model: tiny-llama\n    policy: session\n'
+    # The same template and tokenizer as the engines have, so that chats are known by their tokens, too.
+    printf '    identity: { model_dir: %s }\n    workers:\n' "$ENGINES_DIR/tiny-llama"
     while read -r url; do
       printf '      - url: %s\n' "$url"
       if [ "$engine" = vllm ] && [ "${KV_MODE:-bind}" = bind ]; then kv_events_of "$url"; fi
@@ -68,11 +70,15 @@ for engine in ${ENGINES:-llamacpp vllm}; do
     --model tiny-llama ${DATA:+--data "$DATA"} ${CONVERSE_ARGS:-} || { status=1; tail -n 20 "$work/$engine.log" >&2; }
   belief=(--requests 120 --longest 1400 --conversations 8 --clients 3)
   if [ "$engine" = vllm ]; then
-    belief+=(--answer-ids --salts --target "${BELIEF_TARGET:-95}")
+    belief+=(--answer-ids --salts --target "${BELIEF_TARGET:-99}")
     [ "${VLLM_LORA:-0}" != 1 ] || belief+=(--adapter lora-a --adapter lora-b)
   fi
-  "$ENGINES_DIR/client/bin/python" "$here/belief.py" --gateway "http://127.0.0.1:$port" --records "$work/records-$engine" \
-    --model tiny-llama "${belief[@]}" ${BELIEF_ARGS:-} || { status=1; tail -n 20 "$work/$engine.log" >&2; }
+  belief=(--gateway "http://127.0.0.1:$port" --records "$work/records-$engine" --model tiny-llama "${belief[@]}")
+  "$ENGINES_DIR/client/bin/python" "$here/belief.py" "${belief[@]}" ${BELIEF_ARGS:-} || { status=1; tail -n 20 "$work/$engine.log" >&2; }
+  if [ "$engine" = vllm ]; then
+    echo "chats"
+    "$ENGINES_DIR/client/bin/python" "$here/belief.py" "${belief[@]}" --chat --tokens ${CHAT_ARGS:-} || { status=1; tail -n 20 "$work/$engine.log" >&2; }
+  fi
   kill "$gateway_pid"; wait "$gateway_pid" || true; gateway_pid=""
 done
 [ "$status" = 0 ] && echo "test-engines: passed" || echo "test-engines: failed"
