@@ -11,37 +11,54 @@ use core::mem::size_of;
 
 /// Places in a line.
 const PLACES: usize = 12;
-/// No number: a free place.
-const FREE: u32 = u32::MAX;
 /// Of all places, so many in a hundred are taken when a shard grows, and then it has so many lines in a hundred.
 const FULL: usize = 85;
 const GROWN: usize = 120;
+
+/// A byte for each place, in the low 12 of 16: 1, and the highest bit.
+const ONES: u128 = 0x0101_0101_0101_0101_0101_0101;
+const HIGH: u128 = ONES << 7;
 
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Line {
     values: [u32; PLACES],
-    tags: [u8; PLACES],
-    /// Those that looked for a place here and went on.
-    passed: u32,
+    /// By place: the tag of what is there, 0 where it is free; then, as a `u32`, how many looked for a
+    /// place here and went on.
+    bytes: [u8; 16],
 }
 
 const EMPTY: Line = Line {
-    values: [FREE; PLACES],
-    tags: [0; PLACES],
-    passed: 0,
+    values: [0; PLACES],
+    bytes: [0; 16],
 };
 
+/// Places, as the highest bits of their bytes.
+struct Places(u128);
+
+impl Iterator for Places {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let at = (self.0 != 0).then(|| self.0.trailing_zeros() as usize / 8);
+        self.0 &= self.0.wrapping_sub(1);
+        at
+    }
+}
+
 impl Line {
-    /// The places with this tag; what is free may be among them.
-    fn tagged(&self, tag: u8) -> impl Iterator<Item = (usize, u32)> + '_ {
-        let at = self.tags.iter().enumerate();
-        at.filter(move |(_, other)| **other == tag)
-            .map(|(at, _)| (at, self.values[at]))
+    /// All places with this tag, and perhaps one more after each.
+    fn tagged(&self, tag: u8) -> Places {
+        let differs = u128::from_le_bytes(self.bytes) ^ (ONES * u128::from(tag));
+        Places(differs.wrapping_sub(ONES) & !differs & HIGH)
     }
 
-    fn free(&self) -> Option<usize> {
-        self.values.iter().position(|value| *value == FREE)
+    fn passed(&self) -> u32 {
+        (u128::from_le_bytes(self.bytes) >> 96) as u32
+    }
+
+    fn set_passed(&mut self, passed: u32) {
+        self.bytes[PLACES..].copy_from_slice(&passed.to_le_bytes());
     }
 }
 
@@ -51,11 +68,14 @@ struct Shard {
     len: usize,
 }
 
-/// Where a hash is looked for first in so many lines, and its tag. Bits 8 to 39 and the top ones, because
+/// Where a hash is looked for first in so many lines, and its tag (not 0). Bits 8 to 39 and the top ones, because
 /// shards are told apart by those between.
 fn home(hash: u64, lines: usize) -> (usize, u8) {
     let spread = u64::from((hash >> 8) as u32);
-    (((spread * lines as u64) >> 32) as usize, (hash >> 56) as u8)
+    (
+        ((spread * lines as u64) >> 32) as usize,
+        (hash >> 56) as u8 | 1,
+    )
 }
 
 impl Shard {
@@ -67,12 +87,12 @@ impl Shard {
         // All lines may have been passed, at different times.
         for _ in 0..self.lines.len() {
             let here = &self.lines[line];
-            for (at, value) in here.tagged(tag) {
-                if value != FREE && is(value) {
+            for at in here.tagged(tag) {
+                if here.bytes[at] == tag && is(here.values[at]) {
                     return Some((line, at));
                 }
             }
-            if here.passed == 0 {
+            if here.passed() == 0 {
                 break;
             }
             line = self.after(line);
@@ -100,12 +120,12 @@ impl Shard {
         let (mut line, tag) = home(hash, self.lines.len());
         loop {
             let here = &mut self.lines[line];
-            if let Some(at) = here.free() {
-                (here.values[at], here.tags[at]) = (value, tag);
+            if let Some(at) = here.tagged(0).next() {
+                (here.values[at], here.bytes[at]) = (value, tag);
                 self.len += 1;
                 return;
             }
-            here.passed += 1;
+            here.set_passed(here.passed() + 1);
             line = self.after(line);
         }
     }
@@ -116,11 +136,11 @@ impl Shard {
         };
         let (mut before, _) = home(hash, self.lines.len());
         while before != line {
-            self.lines[before].passed -= 1;
+            let passed = self.lines[before].passed();
+            self.lines[before].set_passed(passed - 1);
             before = self.after(before);
         }
-        let here = &mut self.lines[line];
-        (here.values[at], here.tags[at]) = (FREE, 0);
+        self.lines[line].bytes[at] = 0;
         self.len -= 1;
         true
     }
@@ -131,14 +151,16 @@ impl Shard {
         fresh.resize(lines, EMPTY);
         let old = core::mem::replace(&mut self.lines, fresh);
         self.len = 0;
-        let values = old.iter().flat_map(|line| line.values);
-        for value in values.filter(|value| *value != FREE) {
-            self.put(hash_of(value), value);
+        for line in &old {
+            let taken = line.values.iter().zip(line.bytes);
+            for (value, _) in taken.filter(|(_, tag)| *tag != 0) {
+                self.put(hash_of(*value), *value);
+            }
         }
     }
 }
 
-/// Numbers below `u32::MAX`, none twice.
+/// Numbers, none twice.
 pub(in crate::prefix) struct Table {
     shards: Vec<Shard>,
 }

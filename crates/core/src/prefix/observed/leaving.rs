@@ -182,6 +182,11 @@ impl Observed {
             return 0;
         };
         let size = u64::from(owner.block_size);
+        let capacity = claiming.capacity_tokens / size;
+        if owner.held > capacity {
+            // It holds more than it was said that it can.
+            return 0;
+        }
         let found = u64::from(claiming.matched) * self.token_block as u64 / size;
         let need = (u64::from(claiming.prompt_tokens) + 1).div_ceil(size);
         let need = need.saturating_sub(found);
@@ -201,7 +206,7 @@ impl Observed {
             tail: None,
             until: None,
         });
-        let room = (claiming.capacity_tokens / size).saturating_sub(RESERVED + held + running);
+        let room = capacity.saturating_sub(RESERVED + held + running);
         let going = self.leaving.count(slot);
         let missing = claimed.saturating_sub(room).saturating_sub(going);
         missing.min(held) as usize
