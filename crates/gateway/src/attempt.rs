@@ -3,80 +3,31 @@
 //! [`Guest`] is the guard. Whatever becomes of the request (end, error, client gone, panic), the
 //! scheduler is told exactly once, because dropping it tells what was not told before.
 
+mod story;
+
+pub(crate) use story::{Story, unix_ms};
+
 use crate::driver::{Ticket, Verdict};
-use crate::gateway::Gateway;
-use crate::listener::Attended;
-use crate::metrics::{CancelStage, ModelMetrics, WaitEnd};
+use crate::metrics::{CancelStage, WaitEnd};
 use crate::pool::Pool;
+use crate::pull::Loss;
 use crate::upstream::Upstream;
 use maitred_core::decision::Scored;
 use maitred_core::ids::{RequestId, ResponseKey};
 use maitred_core::request::{Failure, Identity, Refusal, RetryAfter, Usage};
 use maitred_core::{Arrival, Decision, Input, Nanos};
-use maitred_records::{AttemptRecord, BeliefRecord, CandidateRecord, Name, Outcome};
+use maitred_records::{AttemptRecord, BeliefRecord, CandidateRecord, Outcome};
 use maitred_wire::Endpoint;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// A request id for the scheduler: unique in this process.
 pub(crate) fn next_request() -> RequestId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     RequestId(NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// What a record says of a request, whatever becomes of it.
-pub(crate) struct Story {
-    pub(crate) gateway: Arc<Gateway>,
-    pub(crate) request_id: Name,
-    pub(crate) endpoint: Endpoint,
-    pub(crate) model: Arc<ModelMetrics>,
-    pub(crate) stream: bool,
-    /// Why its identity is bytes although the pool has a tokenizer.
-    pub(crate) identity_fallback: Option<&'static str>,
-    /// Messages that got another role.
-    pub(crate) roles_renamed: u32,
-    /// Who may continue the responses: the caller's identity as a number.
-    pub(crate) owner: u64,
-    /// Milliseconds since 1970.
-    pub(crate) time_ms: u64,
-    /// Has the client's leaving looked for, where its connection must be told to.
-    pub(crate) attended: Option<Attended>,
-}
-
-impl Story {
-    fn record(&self) -> AttemptRecord {
-        AttemptRecord {
-            time_ms: self.time_ms,
-            request_id: self.request_id.clone(),
-            model: self.model.name().clone(),
-            route: Cow::Borrowed(self.endpoint.route()),
-            stream: self.stream,
-            identity_fallback: self.identity_fallback.map(Cow::Borrowed),
-            roles_renamed: self.roles_renamed,
-            ..AttemptRecord::default()
-        }
-    }
-
-    /// The request was refused before it reached a pool's scheduler.
-    pub(crate) fn rejected(&self, status: u16, code: &'static str) {
-        self.model.request(self.endpoint, Outcome::Rejected);
-        self.gateway.keep(AttemptRecord {
-            outcome: Outcome::Rejected,
-            status: Some(status),
-            failure: Some(Cow::Borrowed(code)),
-            ..self.record()
-        });
-    }
 }
 
 /// What an arrival says that its records repeat.
@@ -114,6 +65,8 @@ pub(crate) struct Guest {
     news: News,
     /// A failed attempt of which is not yet known whether another follows.
     pending: Option<(AttemptRecord, Failure)>,
+    /// How the present attempt's job was lost, where its worker pulls.
+    lost: Option<Loss>,
     /// The scheduler still counts on us.
     open: bool,
 }
@@ -149,6 +102,7 @@ impl Guest {
             first_token: None,
             news: News::None,
             pending: None,
+            lost: None,
             open: true,
         }
     }
@@ -167,6 +121,7 @@ impl Guest {
                     self.pool.metrics.decided(&decision);
                     let upstream = self.pool.upstream(decision.worker);
                     self.decision = Some(decision);
+                    self.lost = None;
                     self.stage = CancelStage::Connecting;
                     self.ticket.waits(false);
                     match upstream {
@@ -207,6 +162,10 @@ impl Guest {
 
     pub(crate) fn endpoint(&self) -> Endpoint {
         self.story.endpoint
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// Ready once the attempt is to be aborted (its worker is removed).
@@ -295,6 +254,13 @@ impl Guest {
         self.end(Outcome::Failed, Some(failure), status, usage);
     }
 
+    /// The worker had pulled its job, and lost it so; `again`: another one gets it.
+    pub(crate) fn lost(&mut self, why: Loss, again: bool) {
+        self.lost = Some(why);
+        let counts = &self.story.gateway.metrics.pull;
+        counts.lost(&self.pool.name, why, again);
+    }
+
     /// The attempt failed; nothing reached the client, another worker may try.
     pub(crate) fn retry(
         &mut self,
@@ -324,6 +290,12 @@ impl Guest {
             retry: true,
             retry_after,
         });
+    }
+
+    /// By which API its worker pulls.
+    fn api(&self) -> Option<&'static str> {
+        let desk = self.upstream.as_ref()?.desk.as_ref()?;
+        Some(desk.speaks.as_str())
     }
 
     fn since_arrival(&self) -> Duration {
@@ -409,6 +381,8 @@ impl Guest {
             e2e_ms: ms(self.since_arrival()),
             outcome,
             failure: failure.map(Cow::Borrowed),
+            pull: self.api().map(Cow::Borrowed),
+            lost: self.lost.map(|why| Cow::Borrowed(why.as_str())),
             status,
             ..self.story.record()
         };

@@ -36,5 +36,6 @@ pub mod upstream;
 
 pub use config::Config;
 pub use gateway::Gateway;
+pub use pull::PullView;
 pub use start::{Running, StartError, start};
 pub use tenants::{Registry, Tenant, tenant_id};

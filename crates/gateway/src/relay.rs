@@ -8,7 +8,7 @@ pub(crate) use deadlines::{Cut, Deadlines, within};
 pub(crate) use waiting::{Answer, Waiting};
 
 use crate::attempt::Guest;
-use crate::pull::Pulled;
+use crate::pull::{Loss, Pulled};
 use crate::reply::code_of;
 use crate::upstream::{BodyBroken, Conn, Framing, Upstream};
 use bytes::{Bytes, BytesMut};
@@ -64,6 +64,11 @@ impl Source {
             upstream,
             shard,
         }
+    }
+
+    /// How a worker that pulls lost the job, once its answer broke off.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.pulled.as_ref()?.loss()
     }
 
     fn close(&mut self) {
@@ -283,7 +288,12 @@ impl Stream {
                 self.complete();
                 return Poll::Ready(None);
             }
-            Poll::Ready(Err(BodyBroken)) => Failure::Truncated,
+            Poll::Ready(Err(BodyBroken)) => {
+                if let Some(why) = self.source.loss() {
+                    self.guest.lost(why, false);
+                }
+                Failure::Truncated
+            }
             Poll::Pending => {
                 self.guest.tell();
                 if self.guest.poll_aborted(cx).is_ready() {

@@ -207,6 +207,12 @@ pub struct AttemptRecord {
     /// What went wrong, where something did.
     #[serde(default)]
     pub failure: Option<Cow<'static, str>>,
+    /// The API by which the worker asked for the job, where it pulls: `maitred` or `horde`.
+    #[serde(default)]
+    pub pull: Option<Cow<'static, str>>,
+    /// How such a job was lost, where it was.
+    #[serde(default)]
+    pub lost: Option<Cow<'static, str>>,
     /// The status that the client got, or that the worker answered with.
     #[serde(default)]
     pub status: Option<u16>,
@@ -258,6 +264,8 @@ impl Default for AttemptRecord {
             stale: false,
             outcome: Outcome::Rejected,
             failure: None,
+            pull: None,
+            lost: None,
             status: None,
             seed: 0,
         }

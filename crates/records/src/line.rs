@@ -59,6 +59,8 @@ pub(crate) fn write(record: &AttemptRecord, out: &mut Vec<u8>) {
     line.flag(b",\"stale\":", r.stale);
     line.text(b",\"outcome\":", r.outcome.as_str());
     line.some_text(b",\"failure\":", r.failure.as_deref());
+    line.some_text(b",\"pull\":", r.pull.as_deref());
+    line.some_text(b",\"lost\":", r.lost.as_deref());
     line.count(b",\"status\":", r.status.map(u64::from));
     line.hex(b",\"seed\":", Some(r.seed));
     line.out.extend_from_slice(b"}\n");
@@ -259,6 +261,8 @@ mod tests {
             stale: true,
             outcome: Outcome::Cancelled,
             failure: Some(Cow::Borrowed("reset")),
+            pull: Some(Cow::Borrowed("horde")),
+            lost: Some(Cow::Borrowed("expired")),
             status: Some(499),
             seed: u64::MAX,
             ..AttemptRecord::default()

@@ -84,6 +84,11 @@ fn tell_attempt(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
         write!(text, ")")?;
     }
     write!(text, ". ")?;
+    if r.pull.as_deref() == Some("horde") {
+        write!(text, "That worker pulls, by the AI Horde's API. ")?;
+    } else if r.pull.is_some() {
+        write!(text, "That worker pulls. ")?;
+    }
     tell_load(text, r)?;
     tell_cache(text, r)?;
     tell_end(text, r)
@@ -171,8 +176,10 @@ fn tell_end(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
         }
         Outcome::Rejected => write!(text, "It was turned away before it was placed")?,
     }
-    if let Some(failure) = &r.failure {
-        write!(text, " ({failure})")?;
+    match (&r.failure, r.lost.as_deref()) {
+        (_, Some(lost)) => write!(text, " ({})", loss_words(lost))?,
+        (Some(failure), None) => write!(text, " ({failure})")?,
+        (None, None) => {}
     }
     if let Some(status) = r.status {
         write!(text, ", status {status}")?;
@@ -181,6 +188,22 @@ fn tell_end(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
         write!(text, ", {tokens} tokens written")?;
     }
     writeln!(text, ".")
+}
+
+/// How a job that a worker had pulled was lost.
+fn loss_words(lost: &str) -> &str {
+    match lost {
+        "not_taken" => "its poll was gone before the job was written",
+        "broken" => "the worker's connection broke",
+        "silent" => "the worker said nothing any more",
+        "missing" => "the worker said that it did not have the job",
+        "expired" => "no answer came in the time that a job may take",
+        "dropped" => "the worker asked for another job instead of answering",
+        "reborn" => "the worker had been started anew",
+        "left" => "the worker left",
+        "faulted" => "the worker gave the job back",
+        other => other,
+    }
 }
 
 fn workers(count: u32) -> String {

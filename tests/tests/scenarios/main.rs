@@ -10,6 +10,7 @@ mod engine_queue;
 mod fleet;
 mod health;
 mod herd;
+mod horde;
 mod isolation;
 mod kv;
 mod leaks;
@@ -17,6 +18,8 @@ mod line;
 mod load;
 mod observed;
 mod pull;
+mod pull_faults;
+mod recorded_horde;
 mod starvation;
 mod tenants;
 

@@ -129,6 +129,7 @@ pub fn rows(gateway: &Gateway) -> Vec<PoolRow> {
                 .into_iter()
                 .map(|named| WorkerRow {
                     kv: gateway.fleet.kv_counts(&pool.name, &named.upstream.name),
+                    pull: named.upstream.desk.as_ref().map(|desk| desk.view()),
                     name: named.upstream.shared_name.clone(),
                     stale: is_stale(pool, &named.view),
                     view: named.view,

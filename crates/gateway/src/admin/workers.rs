@@ -9,6 +9,7 @@ use crate::config::{
 use crate::gateway::Gateway;
 use crate::metrics::kv_named;
 use crate::pool::{AddError, NamedView, Pool};
+use crate::pull::PullView;
 use http::StatusCode;
 use maitred_core::pool::Seats;
 use serde_json::{Value, json};
@@ -40,6 +41,7 @@ fn show(gateway: &Gateway, pool: &Pool, named: &NamedView) -> Value {
         // A worker that pulls has no address.
         "url": view.polls.is_none().then(|| named.upstream.url.to_string()),
         "polls": view.polls,
+        "pull": named.upstream.desk.as_ref().map(|desk| pulls(&desk.view())),
         "engine": seen.engine.map(maitred_engine::EngineKind::as_str),
         "availability": view.availability.as_str(),
         "running": view.running,
@@ -89,6 +91,22 @@ fn kv_events(gateway: &Gateway, pool: &Pool, named: &NamedView) -> Value {
         "counts": named_counts
             .map(|(what, value)| (what.to_owned(), value.into()))
             .collect::<serde_json::Map<String, Value>>(),
+    })
+}
+
+/// A worker that pulls, as it shows itself.
+fn pulls(pull: &PullView) -> Value {
+    json!({
+        "api": pull.api,
+        "owner": pull.owner,
+        "agent": pull.agent,
+        "polls": pull.polls,
+        "jobs": pull.jobs,
+        "oldest_job_ms": pull.oldest_job.map(millis),
+        "heard_ms": millis(pull.heard),
+        "context_max": pull.context_max,
+        "output_max": pull.output_max,
+        "maintenance": pull.maintenance,
     })
 }
 

@@ -26,7 +26,7 @@ pub use kv_events::{KvEventsMode, KvEventsPlace, KvEventsSettings};
 pub(crate) use options::{Choice, from_json};
 pub(crate) use pools::parse_engine;
 pub use problem::Problem;
-pub use pull::{PullSettings, PullToken, hash_token};
+pub use pull::{HordeSettings, PullSettings, PullToken, hash_token};
 pub use read::check;
 pub use settings::{
     AllowRule, Config, DEFAULT_POLICY, EngineChoice, Limits, PoolSettings, ProbeSettings,

@@ -57,10 +57,12 @@ fn read_top(mut top: Section<'_>, problems: &mut Vec<Problem>) -> Config {
             Err(problem) => problems.push(problem),
         }
     }
-    config.pull = super::pull::read(&mut top, problems);
+    let mut named = super::pull::Named::default();
+    config.pull = super::pull::read(&mut top, &mut named, problems);
     let bands = tenants::read(&mut top, &mut config, problems);
     config.pools = read_pools(&mut top, config.salt_secret.is_some(), problems);
     line::check_bands(bands, &config.pools, problems);
+    named.check(&config, problems);
     top.finish(problems);
     config
 }

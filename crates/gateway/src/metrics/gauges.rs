@@ -2,6 +2,7 @@
 
 use super::{Labels, PoolRow};
 use crate::kv::KvCounts;
+use crate::pull::PullView;
 use maitred_core::pool::Availability;
 use maitred_core::scheduler::WorkerView;
 use maitred_records::{Name, SinkCounts};
@@ -31,6 +32,8 @@ pub struct WorkerRow {
     pub stale: bool,
     /// What came of its KV events; None: they are not followed.
     pub kv: Option<KvCounts>,
+    /// Its polls and jobs, where it pulls.
+    pub pull: Option<PullView>,
 }
 
 type Count<const N: usize> = Family<Labels<N>, Gauge>;

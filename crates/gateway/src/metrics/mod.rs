@@ -8,11 +8,13 @@ mod gauges;
 mod kv;
 mod lines;
 mod pool;
+mod pull;
 mod stages;
 
 pub use gauges::WorkerRow;
 pub(crate) use kv::named as kv_named;
 pub use pool::{ModelMetrics, PoolMetrics, WorkerMetrics};
+pub(crate) use pull::{Popped, PullCounts, Submitted};
 pub use stages::CancelStage;
 pub(crate) use stages::WaitEnd;
 
@@ -199,6 +201,9 @@ pub struct Metrics {
     gauges: Gauges,
     lines: LineGauges,
     kv: kv::KvGauges,
+    pull_gauges: pull::PullGauges,
+    /// Of workers that pull.
+    pub(crate) pull: PullCounts,
     unrouted: Arc<ModelMetrics>,
     connections: Gauge,
     connections_refused: Counter,
@@ -221,6 +226,7 @@ impl Metrics {
         let gauges = Gauges::register(&mut registry);
         let lines = LineGauges::register(&mut registry);
         let kv = kv::KvGauges::register(&mut registry);
+        let (pull, pull_gauges) = pull::PullGauges::register(&mut registry);
         let connections = Gauge::default();
         registry.register(
             "connections",
@@ -240,6 +246,8 @@ impl Metrics {
             gauges,
             lines,
             kv,
+            pull_gauges,
+            pull,
             connections,
             connections_refused,
             scrape: Mutex::new(()),
@@ -280,6 +288,7 @@ impl Metrics {
         self.gauges.fill(pools, records);
         self.lines.fill(pools);
         self.kv.fill(pools);
+        self.pull_gauges.fill(pools);
         let mut text = String::with_capacity(16 << 10);
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);

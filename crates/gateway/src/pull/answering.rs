@@ -2,6 +2,7 @@
 
 use super::broker::Member;
 use super::desk::{Answer, NoJob};
+use super::work::Loss;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
@@ -46,7 +47,7 @@ pub(super) async fn take(member: &Member, job: &str, mut body: Incoming) -> Ende
     let (head, begun) = match head {
         Ok(head) => head,
         Err(message) => {
-            member.desk.lose(job);
+            member.desk.lose(job, Loss::Broken);
             return Ended::Unreadable(message);
         }
     };
@@ -56,6 +57,7 @@ pub(super) async fn take(member: &Member, job: &str, mut body: Incoming) -> Ende
         headers: head.1,
         begun,
         rest: Some(body),
+        filtered: false,
         done,
     };
     if answer.send(whole).is_err() {

@@ -1,6 +1,8 @@
 //! Who pulls: registration, names and their owners, silence and removal.
 
-use super::desk::{Desk, Job};
+use super::desk::{Desk, Said, Speaks};
+use super::past::Past;
+use super::work::Loss;
 use crate::config::{PullSettings, PullToken, WorkerSettings, WorkerUrl, hash_token};
 use crate::gateway::Gateway;
 use crate::pool::Pool;
@@ -11,23 +13,26 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// Names whose owner is remembered; beyond it no new ones are taken.
 const NAMES_MAX: usize = 16_384;
-/// Polls of one worker at once, whatever it says of its slots.
-const POLLS_MAX: u32 = 256;
-/// How long a poll that was promised to a request waits for it beyond its own time.
-const PROMISED_WAIT: Duration = Duration::from_secs(5);
+/// A worker that can have one job and asks for another has lost it, unless its answer comes within
+/// this time: one that could not be delivered is sent again after 10 s.
+const DOUBTED_MAX: Duration = Duration::from_secs(15);
 /// Between two looks for silent workers.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
 
 /// What a worker says of itself when it asks for a request.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Ask {
     pub(super) name: String,
+    /// The name as the worker has it, where that is another.
+    pub(super) shown_name: String,
+    pub(super) speaks: Speaks,
     /// Which life of the worker: a new one begins with a cold cache.
     pub(super) instance: Option<String>,
+    /// The program, as it names itself.
+    pub(super) agent: Option<String>,
     pub(super) pool: Option<String>,
     pub(super) models: Vec<String>,
     pub(super) slots: Option<u32>,
@@ -37,6 +42,10 @@ pub(super) struct Ask {
 /// Why a worker is not let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
+    /// The token may not be used under that name.
+    NameNotAllowed,
+    /// The token may not serve that pool.
+    PoolNotAllowed(String),
     /// The name is another owner's, or that of a worker that does not pull.
     NotYours,
     /// There are as many as there may be.
@@ -47,34 +56,27 @@ pub(super) enum Refused {
 
 pub(super) struct Member {
     pub(super) name: String,
-    owner: String,
-    pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool>,
     id: WorkerId,
     pub(super) desk: Arc<Desk>,
-    said: Mutex<Said>,
-}
-
-/// What it last said of itself.
-#[derive(PartialEq)]
-struct Said {
-    instance: Option<String>,
-    models: Vec<String>,
-    slots: Option<u32>,
-    limits: RequestLimits,
-    silent: bool,
 }
 
 impl Member {
     pub(super) fn belongs_to(&self, token: &PullToken) -> bool {
-        self.owner == token.owner
+        self.desk.owner == token.owner
     }
 
     /// A sign of life.
     pub(super) fn heard(&self) {
         self.desk.heard();
-        if std::mem::take(&mut self.said.lock().silent) {
+        if std::mem::take(&mut self.desk.said.lock().silent) {
             self.pool.report(self.id, Report::Alive);
         }
+    }
+
+    /// Changes its open polls and tells the scheduler how many there are.
+    pub(super) fn poll(&self, change: impl FnOnce() -> u32) {
+        self.pool.driver.pop(self.id, change);
     }
 
     fn seats(&self, slots: Option<u32>) -> Seats {
@@ -86,14 +88,15 @@ impl Member {
 
     /// Takes over what it says now.
     fn update(&self, ask: &Ask) {
-        let mut said = self.said.lock();
+        let mut said = self.desk.said.lock();
         if said.instance != ask.instance {
             said.instance.clone_from(&ask.instance);
             // Another process: what the old one had is lost, and so is its cache.
-            self.pool.driver.pop(self.id, || self.desk.clear());
+            self.lose_all(Loss::Reborn);
             self.pool.report(self.id, Report::Dead { refused: true });
             self.pool.report(self.id, Report::Alive);
         }
+        said.agent.clone_from(&ask.agent);
         if said.models != ask.models {
             said.models.clone_from(&ask.models);
             self.pool.listed_by(self.id, ask.models.clone());
@@ -111,8 +114,17 @@ impl Member {
     }
 
     /// It lost everything that it had.
-    fn lose_all(&self) {
-        self.pool.driver.pop(self.id, || self.desk.clear());
+    fn lose_all(&self, why: Loss) {
+        self.poll(|| self.desk.clear(why));
+    }
+
+    /// Its owner wants it to get nothing, or (None) again what there is. What runs goes on.
+    pub(super) fn maintain(&self, why: Option<String>) {
+        let ends = why.is_some();
+        self.desk.said.lock().maintenance = why;
+        if ends {
+            self.poll(|| self.desk.dismiss());
+        }
     }
 }
 
@@ -120,6 +132,7 @@ impl Member {
 pub(crate) struct Broker {
     pub(super) gateway: Arc<Gateway>,
     pub(super) settings: PullSettings,
+    pub(super) past: Arc<Past>,
     members: Mutex<BTreeMap<String, Arc<Member>>>,
     owners: Mutex<BTreeMap<String, String>>,
 }
@@ -129,6 +142,7 @@ impl Broker {
         Self {
             gateway,
             settings,
+            past: Arc::default(),
             members: Mutex::default(),
             owners: Mutex::default(),
         }
@@ -159,20 +173,25 @@ impl Broker {
 
     /// The worker that asks, registered where it is new.
     pub(super) fn join(&self, token: &PullToken, ask: &Ask) -> Result<Arc<Member>, Refused> {
+        if !token.allows_name(&ask.name) && !token.allows_name(&ask.shown_name) {
+            return Err(Refused::NameNotAllowed);
+        }
         let mut members = self.members.lock();
         if let Some(member) = members.get(&ask.name) {
-            if !member.belongs_to(token) {
+            if !member.belongs_to(token) || member.desk.speaks != ask.speaks {
                 return Err(Refused::NotYours);
             }
-            if member.pool.upstream(member.id).is_some() {
-                let member = Arc::clone(member);
+            let member = Arc::clone(member);
+            let is_there = member.pool.upstream(member.id).is_some();
+            if is_there && self.may_serve(token, ask, &member.pool) {
                 drop(members);
                 member.heard();
                 member.update(ask);
                 return Ok(member);
             }
-            // An operator removed it; it is back.
+            // An operator removed it, and it is back; or it is for another pool now.
             members.remove(&ask.name);
+            self.forget(&member);
         }
         if members.len() >= self.settings.workers_max {
             return Err(Refused::TooMany);
@@ -199,7 +218,17 @@ impl Broker {
     }
 
     fn register(&self, pool: &Arc<Pool>, token: &PullToken, ask: &Ask) -> Result<Member, Refused> {
-        let desk = Arc::new(Desk::new());
+        let said = Said {
+            instance: ask.instance.clone(),
+            agent: ask.agent.clone(),
+            models: ask.models.clone(),
+            slots: ask.slots,
+            limits: ask.limits.clone(),
+            silent: false,
+            maintenance: None,
+        };
+        let past = Arc::clone(&self.past);
+        let desk = Arc::new(Desk::new(ask.speaks, &token.owner, said, past));
         let defaults = pool.settings.seats;
         let settings = WorkerSettings {
             name: ask.name.clone(),
@@ -227,42 +256,40 @@ impl Broker {
         pool.report(id, Report::Alive);
         Ok(Member {
             name: ask.name.clone(),
-            owner: token.owner.clone(),
             pool: Arc::clone(pool),
             id,
             desk,
-            said: Mutex::new(Said {
-                instance: ask.instance.clone(),
-                models: ask.models.clone(),
-                slots: ask.slots,
-                limits: ask.limits.clone(),
-                silent: false,
-            }),
         })
+    }
+
+    /// Whether the pool is one that a worker may serve that says this.
+    fn may_serve(&self, token: &PullToken, ask: &Ask, pool: &Pool) -> bool {
+        let allowed = token.pools.is_empty() || token.pools.contains(&pool.name);
+        let named = ask.pool.as_ref().is_none_or(|name| *name == pool.name);
+        let fits = ask.models.is_empty()
+            || pool.models.is_empty()
+            || ask.models.iter().any(|model| pool.is_configured(model));
+        allowed && named && fits
     }
 
     /// The pool that it names, or that is configured for one of its models, or the only one.
     fn pool_for(&self, token: &PullToken, ask: &Ask) -> Result<&Arc<Pool>, Refused> {
-        let allowed =
-            |pool: &&Arc<Pool>| token.pools.is_empty() || token.pools.contains(&pool.name);
-        let fits = |pool: &&Arc<Pool>| {
-            ask.models.is_empty()
-                || pool.models.is_empty()
-                || ask.models.iter().any(|model| pool.is_configured(model))
-        };
-        let pools = self.gateway.pools.iter().filter(allowed);
-        if let Some(name) = &ask.pool {
-            let named = pools.filter(|pool| pool.name == *name).find(fits);
-            return named.ok_or_else(|| {
-                Refused::NoPool(format!("no pool `{name}` that this worker may serve"))
-            });
+        if let Some(name) = &ask.pool
+            && !token.pools.is_empty()
+            && !token.pools.contains(name)
+        {
+            return Err(Refused::PoolNotAllowed(name.clone()));
         }
-        let fitting: Vec<&Arc<Pool>> = pools.filter(fits).collect();
+        let pools = self.gateway.pools.iter();
+        let fitting: Vec<&Arc<Pool>> = pools
+            .filter(|pool| self.may_serve(token, ask, pool))
+            .collect();
         let configured = |pool: &&&Arc<Pool>| ask.models.iter().any(|m| pool.is_configured(m));
         match fitting.as_slice() {
-            [] => Err(Refused::NoPool(
-                "no pool that this worker may serve has one of its models".to_owned(),
-            )),
+            [] => Err(Refused::NoPool(match &ask.pool {
+                Some(name) => format!("no pool `{name}` that this worker may serve"),
+                None => "no pool that this worker may serve has one of its models".to_owned(),
+            })),
             [only] => Ok(*only),
             several => several.iter().find(configured).copied().ok_or_else(|| {
                 Refused::NoPool("several pools could be meant: name one as `pool`".to_owned())
@@ -270,30 +297,19 @@ impl Broker {
         }
     }
 
-    /// Waits for a request; None: there was none in that time.
-    pub(super) async fn next(&self, member: &Arc<Member>, wait: Duration) -> Option<Job> {
-        let (send, mut receive) = oneshot::channel();
-        let poll = Poll::open(member, send)?;
-        match tokio::time::timeout(wait, &mut receive).await {
-            Ok(job) => job.ok(),
-            Err(_) if poll.withdraw() => None,
-            // Its turn came at that very moment.
-            Err(_) => {
-                let job = tokio::time::timeout(PROMISED_WAIT, receive).await;
-                job.ok().and_then(Result::ok)
-            }
-        }
-    }
-
     /// It leaves: running jobs go back.
     pub(super) fn leave(&self, member: &Member) {
         self.members.lock().remove(&member.name);
+        self.forget(member);
+        tracing::info!(pool = %member.pool.name, worker = %member.name, "worker pulls no more");
+    }
+
+    fn forget(&self, member: &Member) {
         if member.pool.upstream(member.id).is_some() {
             // It may have been removed at the same moment.
             let _ = member.pool.remove(&member.name);
         }
-        member.lose_all();
-        tracing::info!(pool = %member.pool.name, worker = %member.name, "worker pulls no more");
+        member.lose_all(Loss::Left);
     }
 
     /// Looks for workers that say nothing any more, for ever.
@@ -310,60 +326,36 @@ impl Broker {
 
     fn look_at(&self, member: &Member) {
         let silent = member.desk.silent_for();
-        if silent > self.settings.silence {
-            if !std::mem::replace(&mut member.said.lock().silent, true) {
+        let most = self.silence(member);
+        if silent > most {
+            if !std::mem::replace(&mut member.desk.said.lock().silent, true) {
                 tracing::warn!(worker = %member.name, "worker is silent");
             }
-            member.lose_all();
+            member.lose_all(Loss::Silent);
             member
                 .pool
                 .report(member.id, Report::Dead { refused: false });
         }
-        if silent > self.settings.idle && member.desk.jobs() == 0 {
+        if member.desk.speaks == Speaks::Horde {
+            member.desk.expire(self.settings.horde.ttl);
+            member.desk.give_up_doubted(DOUBTED_MAX);
+        }
+        if silent > self.settings.idle.max(most) && member.desk.jobs() == 0 {
             self.leave(member);
         }
     }
-}
 
-/// An open poll; dropping it closes it, whatever became of the worker's connection.
-struct Poll {
-    member: Arc<Member>,
-    number: u64,
-}
-
-impl Poll {
-    fn open(member: &Arc<Member>, send: oneshot::Sender<Job>) -> Option<Self> {
-        let number = member.desk.number();
-        let mut send = Some(send);
-        let mut full = false;
-        member.pool.driver.pop(member.id, || match send.take() {
-            Some(send) if member.desk.open_polls() < POLLS_MAX => member.desk.wait(number, send),
-            _ => {
-                full = true;
-                member.desk.open_polls()
-            }
-        });
-        (!full).then(|| Self {
-            member: Arc::clone(member),
-            number,
-        })
+    /// How long it may say nothing. A Horde worker says nothing while it works.
+    fn silence(&self, member: &Member) -> Duration {
+        match member.desk.speaks {
+            Speaks::Maitred => self.settings.silence,
+            Speaks::Horde => self.settings.horde.ttl.max(self.settings.horde.wait * 2),
+        }
     }
 
-    /// Whether it was still open.
-    fn withdraw(&self) -> bool {
-        let member = &self.member;
-        let mut was_open = false;
-        member.pool.driver.pop(member.id, || {
-            let (open, left) = member.desk.withdraw(self.number);
-            was_open = open;
-            left
-        });
-        was_open
-    }
-}
-
-impl Drop for Poll {
-    fn drop(&mut self) {
-        self.withdraw();
+    /// Workers of an owner.
+    pub(super) fn count_of(&self, owner: &str) -> usize {
+        let members = self.members.lock();
+        members.values().filter(|m| m.desk.owner == owner).count()
     }
 }

@@ -1,6 +1,7 @@
 //! A pulled answer, read piece by piece as the client takes it.
 
 use super::desk::{Answer, Claim};
+use super::work::Loss;
 use crate::upstream::BodyBroken;
 use bytes::Bytes;
 use http_body::Body;
@@ -16,6 +17,7 @@ pub(crate) struct Pulled {
     rest: Option<Incoming>,
     done: Option<oneshot::Sender<()>>,
     claim: Claim,
+    broke: Option<Loss>,
 }
 
 impl Pulled {
@@ -25,7 +27,18 @@ impl Pulled {
             rest: answer.rest,
             done: Some(answer.done),
             claim,
+            broke: None,
         }
+    }
+
+    /// Why it broke off, once it did.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.broke
+    }
+
+    fn breaks(&mut self, why: Loss) -> Poll<Result<Option<Bytes>, BodyBroken>> {
+        self.broke = Some(why);
+        Poll::Ready(Err(BodyBroken))
     }
 
     pub(crate) fn poll_data(
@@ -38,8 +51,8 @@ impl Pulled {
         if let Some(begun) = self.begun.take() {
             return Poll::Ready(Ok(Some(begun)));
         }
-        if Pin::new(&mut self.claim.lost).poll(cx).is_ready() {
-            return Poll::Ready(Err(BodyBroken));
+        if let Poll::Ready(why) = Pin::new(&mut self.claim.lost).poll(cx) {
+            return self.breaks(why.unwrap_or(Loss::Broken));
         }
         while let Some(body) = &mut self.rest {
             match ready!(Pin::new(body).poll_frame(cx)) {
@@ -51,14 +64,14 @@ impl Pulled {
                         return Poll::Ready(Ok(Some(data)));
                     }
                 }
-                Some(Err(_)) => return Poll::Ready(Err(BodyBroken)),
+                Some(Err(_)) => return self.breaks(Loss::Broken),
                 None => self.rest = None,
             }
         }
         // An upload whose connection is gone looks like one that ended: then nobody waits for our word.
         match self.done.take().map(|done| done.send(())) {
             Some(Ok(())) => Poll::Ready(Ok(None)),
-            _ => Poll::Ready(Err(BodyBroken)),
+            _ => self.breaks(Loss::Broken),
         }
     }
 }

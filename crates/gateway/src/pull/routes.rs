@@ -2,12 +2,17 @@
 
 use super::answering::{self, Ended};
 use super::broker::{Ask, Broker, Refused};
+use super::desk::Speaks;
+use super::line::Line;
+use super::past::End;
+use super::work::{Job, Said, Work};
+use super::{horde, waiting};
 use crate::body;
 use crate::config::{PullToken, valid_name};
+use crate::metrics::{Popped, Submitted};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -30,8 +35,10 @@ const ASK_MAX: usize = 256 << 10;
 /// Models that one worker may list, and the length of their names.
 const MODELS_MAX: usize = 256;
 const MODEL_BYTES_MAX: usize = 512;
+/// Jobs that one worker may say it has.
+const JOBS_MAX: usize = 1_024;
 
-pub(super) type Reply = Response<Full<Bytes>>;
+pub(super) type Reply = Response<Said>;
 
 /// Serves workers until it is dropped.
 pub(crate) async fn serve(broker: Arc<Broker>, listener: TcpListener) {
@@ -53,15 +60,17 @@ pub(crate) async fn serve(broker: Arc<Broker>, listener: TcpListener) {
         // Best effort: without it answers are a little later.
         let _ = stream.set_nodelay(true);
         let broker = Arc::clone(&broker);
+        let line = Line::new(stream);
         connections.spawn(async move {
+            let same = line.clone();
             let service = service_fn(move |request: Request<Incoming>| {
-                let broker = Arc::clone(&broker);
-                async move { Ok::<Reply, Infallible>(answer(&broker, request).await) }
+                let (broker, line) = (Arc::clone(&broker), same.clone());
+                async move { Ok::<Reply, Infallible>(answer(&broker, &line, request).await) }
             });
             let served = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(READ_WAIT)
-                .serve_connection(TokioIo::new(stream), service)
+                .serve_connection(TokioIo::new(line), service)
                 .await;
             if let Err(error) = served {
                 tracing::debug!(%error, "pull: connection ended");
@@ -71,23 +80,26 @@ pub(crate) async fn serve(broker: Arc<Broker>, listener: TcpListener) {
     }
 }
 
-async fn answer(broker: &Broker, request: Request<Incoming>) -> Reply {
+async fn answer(broker: &Broker, line: &Line, request: Request<Incoming>) -> Reply {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
+    if horde::is_ours(path) {
+        return horde::answer(broker, line, &parts, body).await;
+    }
     let Some(path) = path.strip_prefix("/pull/v1/") else {
         return wrong(StatusCode::NOT_FOUND, "not-found", None, "no such path");
     };
-    let Some(token) = bearer(&parts.headers).and_then(|token| broker.owner(token)) else {
-        return wrong(
-            StatusCode::UNAUTHORIZED,
-            "unauthorized",
-            None,
-            "send `Authorization: Bearer` with a worker token",
-        );
+    let bearer = bearer(&parts.headers);
+    let Some(token) = bearer.and_then(|token| broker.owner(token)) else {
+        let message = match bearer {
+            None => "send `Authorization: Bearer` with a worker token",
+            Some(_) => "no entry of `pull.tokens` has that token",
+        };
+        return wrong(StatusCode::UNAUTHORIZED, "unauthorized", None, message);
     };
     let segments: Vec<&str> = path.splitn(3, '/').collect();
     match (&parts.method, segments.as_slice()) {
-        (&Method::POST, ["pop"]) => pop(broker, token, body).await,
+        (&Method::POST, ["pop"]) => pop(broker, line, token, body).await,
         (&Method::POST, ["heartbeat"]) => heartbeat(broker, token, body).await,
         (&Method::POST, ["jobs", job, "answer"]) => job_answer(broker, token, job, body).await,
         (&Method::DELETE, ["workers", name]) => leave(broker, token, name),
@@ -105,7 +117,12 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 pub(super) fn reply(status: StatusCode, body: &serde_json::Value) -> Reply {
-    let mut reply = Response::new(Full::new(Bytes::from(body.to_string())));
+    json_reply(status, Said::plain(body.to_string()))
+}
+
+/// The same of a body that is written already.
+pub(super) fn json_reply(status: StatusCode, body: Said) -> Reply {
+    let mut reply = Response::new(body);
     *reply.status_mut() = status;
     let json = HeaderValue::from_static("application/json");
     reply.headers_mut().insert(CONTENT_TYPE, json);
@@ -165,7 +182,7 @@ impl Pop {
     }
 }
 
-async fn pop(broker: &Broker, token: &PullToken, body: Incoming) -> Reply {
+async fn pop(broker: &Broker, line: &Line, token: &PullToken, body: Incoming) -> Reply {
     let pop: Pop = match read(body).await {
         Ok(pop) => pop,
         Err(reply) => return reply,
@@ -184,45 +201,58 @@ async fn pop(broker: &Broker, token: &PullToken, body: Incoming) -> Reply {
         .and_then(|wait| Duration::try_from_secs_f64(wait).ok());
     let wait = wait.unwrap_or(most).min(most);
     let ask = Ask {
+        shown_name: pop.name.clone(),
         name: pop.name,
+        speaks: Speaks::Maitred,
         instance: pop.instance,
+        agent: None,
         pool: pop.pool,
         models: pop.models,
         slots: pop.slots,
         limits: RequestLimits {
             context_max: pop.context_max,
             output_max: pop.output_max,
-            ..RequestLimits::default()
+            tenants: token.tenant_ids(),
+            plain_only: false,
         },
     };
+    let counts = &broker.gateway.metrics.pull;
     let member = match broker.join(token, &ask) {
         Ok(member) => member,
-        Err(refused) => return refusal(&refused),
+        Err(refused) => {
+            counts.popped(Speaks::Maitred, Popped::Refused);
+            return refusal(&refused);
+        }
     };
-    if broker.gateway.is_closing() {
-        return no_job();
-    }
-    let Some(job) = broker.next(&member, wait).await else {
+    let Some(job) = waiting::next(&member, line, wait).await else {
+        counts.popped(Speaks::Maitred, Popped::Empty);
         return no_job();
     };
-    let head = json!({
-        "id": job.id,
-        "method": job.method,
-        "path": job.target,
-        "headers": job.headers,
-    });
-    let mut bytes = BytesMut::with_capacity(512 + job.body.len());
+    let Job { id, work, handing } = job;
+    let Work::Request {
+        method,
+        target,
+        headers,
+        body,
+    } = work
+    else {
+        // Dropping it gives the request to another worker.
+        return no_job();
+    };
+    counts.popped(Speaks::Maitred, Popped::Job);
+    let head = json!({"id": id, "method": method, "path": target, "headers": headers});
+    let mut bytes = BytesMut::with_capacity(512 + body.len());
     bytes.put_slice(head.to_string().as_bytes());
     bytes.put_u8(b'\n');
-    bytes.put_slice(&job.body);
-    let mut reply = Response::new(Full::new(bytes.freeze()));
+    bytes.put_slice(&body);
+    let mut reply = Response::new(Said::job(bytes.freeze(), handing));
     let kind = HeaderValue::from_static("application/octet-stream");
     reply.headers_mut().insert(CONTENT_TYPE, kind);
     reply
 }
 
 fn no_job() -> Reply {
-    let mut reply = Response::new(Full::default());
+    let mut reply = Response::new(Said::plain(Bytes::new()));
     *reply.status_mut() = StatusCode::NO_CONTENT;
     reply
 }
@@ -234,6 +264,18 @@ fn refusal(refused: &Refused) -> Reply {
             "not-yours",
             Some("name"),
             "that name belongs to somebody else",
+        ),
+        Refused::NameNotAllowed => wrong(
+            StatusCode::FORBIDDEN,
+            "name-not-allowed",
+            Some("name"),
+            "this token's `workers` do not have that name",
+        ),
+        Refused::PoolNotAllowed(pool) => wrong(
+            StatusCode::FORBIDDEN,
+            "pool-not-allowed",
+            Some("pool"),
+            &format!("this token's `pools` do not have `{pool}`"),
         ),
         Refused::TooMany => wrong(
             StatusCode::TOO_MANY_REQUESTS,
@@ -267,6 +309,14 @@ async fn heartbeat(broker: &Broker, token: &PullToken, body: Incoming) -> Reply 
     if !member.belongs_to(token) {
         return refusal(&Refused::NotYours);
     }
+    if beat.jobs.len() > JOBS_MAX {
+        return wrong(
+            StatusCode::BAD_REQUEST,
+            "invalid-field",
+            Some("jobs"),
+            "must be at most 1024 names",
+        );
+    }
     member.heard();
     let cancel = member.desk.compare(&beat.jobs);
     reply(StatusCode::OK, &json!({"known": true, "cancel": cancel}))
@@ -281,14 +331,29 @@ async fn job_answer(broker: &Broker, token: &PullToken, job: &str, body: Incomin
             "nobody waits for this job (any more)",
         )
     };
+    let counts = &broker.gateway.metrics.pull;
     let Some(member) = broker.holder(job) else {
+        let what = match broker.past.of(job) {
+            Some(End::Answered) => Submitted::Duplicate,
+            Some(_) => Submitted::Late,
+            None => Submitted::Unknown,
+        };
+        counts.submitted(Speaks::Maitred, what);
         return gone();
     };
     if !member.belongs_to(token) {
         return refusal(&Refused::NotYours);
     }
     member.heard();
-    match answering::take(&member, job, body).await {
+    let ended = answering::take(&member, job, body).await;
+    let what = match &ended {
+        Ended::Read => Submitted::Taken,
+        Ended::Gone => Submitted::Late,
+        Ended::Taken => Submitted::Duplicate,
+        Ended::Unreadable(_) => Submitted::Invalid,
+    };
+    counts.submitted(Speaks::Maitred, what);
+    match ended {
         Ended::Read => reply(StatusCode::OK, &json!({"done": true})),
         Ended::Gone => gone(),
         Ended::Taken => wrong(

@@ -8,6 +8,7 @@ use crate::gateway::Gateway;
 use crate::headers::text_of;
 use crate::metrics::ModelMetrics;
 use crate::pool::Pool;
+use crate::pull::is_plain;
 use crate::reply::Problem;
 use bytes::Bytes;
 use http::StatusCode;
@@ -108,6 +109,11 @@ pub(crate) fn admit(
     if expected && arrival.identity == Identity::Bytes {
         arrival.chain = identify(maitred_text::identify).chain;
     }
+    // A salt that the pool has sent can not be said in plain text.
+    arrival.plain = gateway.config.pull.is_some()
+        && !apart.inject
+        && is_rendered(endpoint, origin)
+        && is_plain(endpoint, &head);
     let model = match asked.or(pool.models.first().map(String::as_str)) {
         Some(name) => pool.metrics.model(name),
         None => pool.metrics.other_model(),
@@ -307,6 +313,15 @@ fn changed(pool: &Pool, apart: &Apart<'_>, head: &RequestHead<'_>) -> Option<Byt
     ];
     let fields: Vec<_> = fields.into_iter().flatten().collect();
     (!fields.is_empty()).then(|| Bytes::from(splice::set_fields(head, &fields)))
+}
+
+/// Whether the pool's template renders it, where it is a chat.
+fn is_rendered(endpoint: Endpoint, origin: Origin) -> bool {
+    endpoint != Endpoint::Chat
+        || matches!(
+            origin,
+            Origin::Rendered | Origin::Fallback("busy" | "tokenizer")
+        )
 }
 
 /// The body with the role `developer` as `system`, for workers whose chat template does not know it.

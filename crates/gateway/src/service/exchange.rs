@@ -1,9 +1,10 @@
 //! Attempts: one try after another on workers that the scheduler names, until something reaches the client.
 
+mod pulling;
+
 use super::{Call, Shard, priority};
 use crate::attempt::Guest;
-use crate::headers::{Outbound, clean_response, is_event_stream, passing, request_head};
-use crate::pull::{Desk, Job, Pulled, job_id};
+use crate::headers::{Outbound, clean_response, is_event_stream, request_head};
 use crate::relay::{Cut, Deadlines, RelayBody, Source, Stream, joined, settle, within};
 use crate::reply::Problem;
 use crate::upstream::{BodyBroken, Conn, ExchangeError, Head, Upstream};
@@ -15,6 +16,7 @@ use maitred_core::request::{Failure, Usage};
 use maitred_wire::answer;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -69,6 +71,7 @@ pub(super) async fn attend(
     let mut deadlines = Deadlines::new(&config.timeouts, call.arrived);
     let mut last: Option<Response<RelayBody>> = None;
     let mut worker: Option<Arc<Upstream>> = None;
+    let silences = AtomicU8::new(0);
     loop {
         let upstream = match guest.seat().await {
             Ok(upstream) => upstream,
@@ -85,6 +88,7 @@ pub(super) async fn attend(
             shard,
             call,
             upstream,
+            silences: &silences,
         };
         match attempt.run(&mut guest, &mut deadlines, &body).await {
             Tried::Over(problem) => return Err(problem),
@@ -126,6 +130,8 @@ struct Try<'a> {
     shard: &'a Shard,
     call: &'a Call,
     upstream: Arc<Upstream>,
+    /// How often the request was lost in silence.
+    silences: &'a AtomicU8,
 }
 
 impl Try<'_> {
@@ -147,56 +153,6 @@ impl Try<'_> {
         clean_response(&mut headers);
         let upstream = Arc::clone(&self.upstream);
         let source = Source::new(conn, framing, reusable, upstream, self.shard.index);
-        if status.is_success() {
-            guest.accepted();
-            self.succeed(guest, deadlines, status, headers, source)
-                .await
-        } else {
-            self.decline(guest, deadlines, status, headers, source)
-                .await
-        }
-    }
-
-    /// Hands the request to the poll of a worker that pulls, and waits for its answer.
-    async fn ask(
-        &self,
-        desk: &Arc<Desk>,
-        guest: &mut Guest,
-        deadlines: &mut Deadlines,
-        body: &Bytes,
-    ) -> Tried {
-        let out = self.outbound(body);
-        let job = Job {
-            id: job_id(),
-            method: out.method.as_str().to_owned(),
-            target: out
-                .uri
-                .path_and_query()
-                .map_or("/", |p| p.as_str())
-                .to_owned(),
-            headers: passing(&out),
-            body: body.clone(),
-        };
-        let attempt = guest.decision().map(|decision| decision.attempt);
-        let Some(mut claim) = attempt.and_then(|attempt| desk.claim(attempt, job)) else {
-            // It waited no more when it was its turn.
-            guest.retry(Failure::Reset, None, None);
-            return Tried::Again(None);
-        };
-        guest.sent();
-        let answer = match within(guest, deadlines, &mut claim.answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => {
-                guest.retry(Failure::Reset, None, None);
-                return Tried::Again(None);
-            }
-            Err(cut) => return self.cut(guest, cut, None),
-        };
-        guest.life(std::time::Instant::now());
-        let (status, mut headers) = (answer.status, answer.headers.clone());
-        clean_response(&mut headers);
-        let pulled = Pulled::new(answer, claim);
-        let source = Source::pulled(pulled, Arc::clone(&self.upstream), self.shard.index);
         if status.is_success() {
             guest.accepted();
             self.succeed(guest, deadlines, status, headers, source)
@@ -321,7 +277,7 @@ impl Try<'_> {
                     return Tried::Whole(respond(status, headers, RelayBody::whole(body)));
                 }
                 Ok(false) => {}
-                Err(cut) => return self.cut_off(guest, cut, status),
+                Err(cut) => return self.cut_off(guest, cut, status, &source),
             }
         }
         Tried::Open(Opened {
@@ -353,7 +309,7 @@ impl Try<'_> {
                 headers.remove(CONTENT_LENGTH);
                 drop(source);
             }
-            Err(cut) => return self.cut_off(guest, cut, status),
+            Err(cut) => return self.cut_off(guest, cut, status, &source),
         }
         let wait = retry_after(&headers);
         let code = status.as_u16();
@@ -413,9 +369,12 @@ impl Try<'_> {
     }
 
     /// The body did not come to its end; nothing of it has reached the client.
-    fn cut_off(&self, guest: &mut Guest, stop: Stop, status: StatusCode) -> Tried {
+    fn cut_off(&self, guest: &mut Guest, stop: Stop, status: StatusCode, source: &Source) -> Tried {
         match stop {
             Stop::Broken => {
+                if let Some(why) = source.loss() {
+                    return self.lost(guest, why);
+                }
                 let code = Some(status.as_u16());
                 guest.failed(Failure::Truncated, code, Usage::default());
                 self.over(Failure::Truncated, code)

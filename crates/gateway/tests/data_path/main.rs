@@ -12,6 +12,7 @@ mod divergence;
 mod events;
 mod framing;
 mod heartbeat;
+mod horde;
 mod identity;
 mod recordings;
 mod refusals;

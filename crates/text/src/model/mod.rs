@@ -204,6 +204,16 @@ impl TextModel {
         &self.tokenizer
     }
 
+    /// Whether a plain prompt gets this token put before it.
+    #[must_use]
+    pub fn adds_before(&self, token: &str) -> bool {
+        let ids = |text: &str, special| self.tokenizer.reference_ids(text, special).ok();
+        match (ids(token, false).as_deref(), ids("a", true)) {
+            (Some([only]), Some(with)) => with.first() == Some(only),
+            _ => false,
+        }
+    }
+
     /// What was done since the start.
     #[must_use]
     pub fn counts(&self) -> TextCounts {

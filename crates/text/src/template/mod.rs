@@ -159,6 +159,13 @@ impl Templates {
         Some((found.0.as_str(), found.1))
     }
 
+    /// One of the model's own tokens by its variable's name, such as `bos_token`.
+    #[must_use]
+    pub fn special(&self, name: &str) -> Option<&str> {
+        let found = self.special.iter().find(|(known, _)| known == name);
+        found.and_then(|(_, token)| token.as_str())
+    }
+
     /// Bytes kept of messages read before, overhead estimated.
     #[must_use]
     pub fn memo_bytes(&self) -> u64 {

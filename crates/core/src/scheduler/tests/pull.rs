@@ -1,6 +1,7 @@
 //! Workers that ask for each of their requests.
 
 use super::*;
+use alloc::collections::{BTreeMap, VecDeque};
 
 impl Table {
     fn add_pulling(&mut self, limits: RequestLimits) {
@@ -151,4 +152,123 @@ fn new_limits_let_those_in_who_waited() {
     let change = FleetChange::Limits(worker, RequestLimits::default());
     let decision = only_dispatch(table.send(Input::Fleet(change)));
     assert_eq!(decision.worker, worker);
+}
+
+const HOLD: Duration = Duration::from_millis(500);
+
+/// Three workers that pull, of which every request prefers the first; and what is known of them from
+/// outside.
+struct Room {
+    table: Table,
+    polls: [u32; 3],
+    waiting: BTreeMap<RequestId, Nanos>,
+    running: VecDeque<AttemptId>,
+    arrived: u64,
+    longest: Duration,
+}
+
+impl Room {
+    fn new() -> Self {
+        let mut table = Table::pulling(RequestLimits::default());
+        table.add_pulling(RequestLimits::default());
+        table.add_pulling(RequestLimits::default());
+        table.always(0, HOLD);
+        Self {
+            table,
+            polls: [0; 3],
+            waiting: BTreeMap::new(),
+            running: VecDeque::new(),
+            arrived: 0,
+            longest: Duration::ZERO,
+        }
+    }
+
+    fn take(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Dispatch(decision) => {
+                    let since = self.waiting.remove(&decision.attempt.request).unwrap();
+                    self.longest = self.longest.max(self.table.now.since(since));
+                    let polls = &mut self.polls[decision.worker.slot as usize];
+                    assert!(*polls > 0, "no poll waited there");
+                    *polls -= 1;
+                    self.running.push_back(decision.attempt);
+                }
+                Effect::Refuse { request, .. } => {
+                    self.waiting.remove(&request).unwrap();
+                }
+                _ => {}
+            }
+        }
+        // Eight slots each are never full here, so a poll that waits is a free seat.
+        if self.polls.iter().any(|polls| *polls > 0) {
+            for since in self.waiting.values() {
+                assert!(self.table.now.since(*since) < HOLD, "held beyond its hold");
+            }
+        }
+    }
+
+    fn step(&mut self, what: u8, worker: usize, ms: u64) {
+        match what {
+            0 => {
+                self.arrived += 1;
+                let id = self.arrived;
+                self.waiting.insert(RequestId(id), self.table.now);
+                let effects = self.table.arrive(guest(id));
+                self.take(effects);
+            }
+            1 => {
+                self.polls[worker] = (self.polls[worker] + 1).min(2);
+                let effects = self.table.pop(worker, self.polls[worker]);
+                self.take(effects);
+            }
+            2 => {
+                if let Some(attempt) = self.running.pop_front() {
+                    let effects = self.table.finish(attempt);
+                    self.take(effects);
+                }
+            }
+            _ => self.pass(Duration::from_millis(ms)),
+        }
+        while self.running.len() > 6 {
+            let attempt = self.running.pop_front().unwrap();
+            let effects = self.table.finish(attempt);
+            self.take(effects);
+        }
+    }
+
+    /// Time passes; the scheduler is woken when it asked to be.
+    fn pass(&mut self, time: Duration) {
+        let end = self.table.now + time;
+        while let Some(at) = self.table.scheduler.next_wake().filter(|at| *at <= end) {
+            self.table.now = self.table.now.max(at);
+            let effects = self.table.tick();
+            self.take(effects);
+        }
+        self.table.now = end;
+    }
+}
+
+#[test]
+fn affinity_never_delays_a_job_beyond_its_hold() {
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let mut room = Room::new();
+        for _ in 0..120 {
+            let mut below = |n| rng.below(n);
+            let (what, worker, ms) = (below(5) as u8, below(3), below(400) as u64);
+            room.step(what, worker, ms);
+        }
+    }
+}
+
+/// The property is about something: jobs are held, and then go.
+#[test]
+fn a_held_job_goes_at_the_end_of_its_hold() {
+    let mut room = Room::new();
+    room.step(1, 1, 0);
+    room.step(0, 0, 0);
+    assert_eq!(room.waiting.len(), 1, "it prefers the first");
+    room.pass(HOLD);
+    assert_eq!((room.waiting.len(), room.longest), (0, HOLD));
 }
