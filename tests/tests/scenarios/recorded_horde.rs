@@ -98,6 +98,7 @@ async fn waiting(served: &Served, body: &Value) -> Client {
 }
 
 #[tokio::test]
+#[allow(clippy::print_stderr)]
 async fn the_recorded_exchanges_are_served() {
     let Some(user) = read("find-user") else {
         eprintln!("skipped: no recorded exchanges here");

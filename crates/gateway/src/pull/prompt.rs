@@ -381,15 +381,7 @@ mod tests {
             "temperature": 0.7, "top_k": -1, "stream": true});
         let read = |body: Value, bounds| {
             let body = body.to_string();
-            Prompt::read(
-                Endpoint::Completions,
-                body.as_bytes(),
-                64,
-                None,
-                now,
-                bounds,
-            )
-            .unwrap()
+            Prompt::read(Endpoint::Completions, body.as_bytes(), 64, None, bounds).unwrap()
         };
         let prompt = read(body, BOUNDS);
         let expected = json!({"temperature": 0.7, "top_k": 0, "min_p": 0.0, "smoothing_factor": 0.0,
