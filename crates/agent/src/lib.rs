@@ -36,6 +36,6 @@ pub struct Settings {
     pub output_max: Option<u32>,
     /// How long one poll waits.
     pub wait: Duration,
-    /// Between two signs of life; well below the broker's `pull.silence`.
+    /// Between two signs of life, at most: the broker says what it takes for silence.
     pub beat: Duration,
 }

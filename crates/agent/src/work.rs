@@ -22,6 +22,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// What a poll's answer may take beyond the wait asked for.
 const GRACE: Duration = Duration::from_secs(10);
 const CALL: Duration = Duration::from_secs(10);
+/// Signs of life come no more often.
+const BEAT_MIN: Duration = Duration::from_millis(50);
 
 /// Why an agent can not go on.
 #[derive(Debug, thiserror::Error)]
@@ -187,23 +189,34 @@ impl Agent {
     }
 
     async fn keep_beating(self: Arc<Self>) {
+        let mut pause = self.settings.beat;
         loop {
-            tokio::time::sleep(self.settings.beat).await;
-            let jobs: Vec<String> = self.running.lock().keys().cloned().collect();
-            let beat = json!({"name": self.settings.name, "jobs": jobs});
-            let said = self
-                .call(Method::POST, "/pull/v1/heartbeat", &beat, CALL)
-                .await;
-            let Ok((200, body)) = said else {
-                continue;
-            };
-            let word: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let cancel = word["cancel"].as_array().map_or(&[][..], Vec::as_slice);
-            let running = self.running.lock();
-            for id in cancel.iter().filter_map(Value::as_str) {
-                if let Some(Some(handle)) = running.get(id) {
-                    handle.abort();
-                }
+            // The first one comes before the first poll: its answer says how often they must come.
+            if let Some(word) = self.beat().await {
+                pause = pause_for(&word, self.settings.beat);
+                self.drop_unwanted(&word);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Says which jobs there are; returns what the broker says to that.
+    async fn beat(&self) -> Option<Value> {
+        let jobs: Vec<String> = self.running.lock().keys().cloned().collect();
+        let beat = json!({"name": self.settings.name, "jobs": jobs});
+        let said = self.call(Method::POST, "/pull/v1/heartbeat", &beat, CALL);
+        match said.await {
+            Ok((200, body)) => serde_json::from_slice(&body).ok(),
+            _ => None,
+        }
+    }
+
+    fn drop_unwanted(&self, word: &Value) {
+        let cancel = word["cancel"].as_array().map_or(&[][..], Vec::as_slice);
+        let running = self.running.lock();
+        for id in cancel.iter().filter_map(Value::as_str) {
+            if let Some(Some(handle)) = running.get(id) {
+                handle.abort();
             }
         }
     }
@@ -230,6 +243,15 @@ impl Agent {
             .ask(method, path, token, body, limit)
             .await
     }
+}
+
+/// A third of what the broker takes for silence, and no more than `most`.
+fn pause_for(word: &Value, most: Duration) -> Duration {
+    let silence = word["silence"].as_f64();
+    let silence = silence.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    silence.map_or(most, |silence| {
+        (silence / 3).clamp(BEAT_MIN.min(most), most)
+    })
 }
 
 fn message_of(body: &[u8]) -> String {
@@ -261,4 +283,21 @@ impl Backoff {
 fn random() -> u64 {
     let state = std::collections::hash_map::RandomState::new();
     state.build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, json, pause_for};
+
+    #[test]
+    fn signs_of_life_come_thrice_within_what_counts_as_silence() {
+        let most = Duration::from_secs(2);
+        let pause = |word| pause_for(&word, most);
+        assert_eq!(pause(json!({"silence": 1.5})), Duration::from_millis(500));
+        assert_eq!(pause(json!({"silence": 10.0})), most);
+        assert_eq!(pause(json!({"silence": 0.01})), Duration::from_millis(50));
+        for unknown in [json!({}), json!({"silence": "x"}), json!({"silence": -1.0})] {
+            assert_eq!(pause(unknown), most);
+        }
+    }
 }

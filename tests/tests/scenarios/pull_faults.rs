@@ -1,6 +1,6 @@
 //! Workers that pull, and everything that may go wrong with them.
 
-use crate::pull::{agent, serve_pull};
+use crate::pull::agent;
 use crate::{Served, chat, serve_file};
 use maitred_tests::{Client, Gate, Response, Script, Step, Worker, json_answer, request};
 use serde_json::{Value, json};
@@ -9,6 +9,18 @@ use std::time::Duration;
 
 const CHAT: &str = "/v1/chat/completions";
 const TOKEN: &str = "worker-token";
+
+/// A gateway without workers of its own, to which no worker is silent soon.
+async fn calm(lines: &[&str]) -> Served {
+    let mut text = String::from(
+        "pull:\n  listen: 127.0.0.1:0\n  silence: 1m\n  \
+         tokens: [{ owner: lab, token: worker-token }]\npools:\n  - name: p\n",
+    );
+    for line in lines {
+        text.push_str(&format!("    {line}\n"));
+    }
+    serve_file(&text, 0).await
+}
 
 async fn send(addr: SocketAddr, path: &str, token: &str, body: impl AsRef<[u8]>) -> Response {
     let bearer = format!("Bearer {token}");
@@ -113,7 +125,7 @@ async fn a_token_lets_in_whom_it_names() {
 
 #[tokio::test]
 async fn what_can_not_be_read_is_refused_and_of_strangers_nothing_is_read() {
-    let served = serve_pull(&[]).await;
+    let served = calm(&[]).await;
     let addr = served.pull.unwrap();
     for bad in [
         "",
@@ -187,7 +199,7 @@ async fn what_can_not_be_read_is_refused_and_of_strangers_nothing_is_read() {
 /// A worker that is now for other models is not its pool's any more: its job goes to another.
 #[tokio::test]
 async fn a_worker_that_changes_its_models_leaves_its_pool() {
-    let served = serve_pull(&["model: m"]).await;
+    let served = calm(&["model: m"]).await;
     let addr = served.pull.unwrap();
     let ask = |name: &str, model: &str| json!({"name": name, "models": [model], "wait": 20});
     let mut client = asking(&served, "x").await;
@@ -247,7 +259,7 @@ async fn polls_that_were_closed_take_no_request_with_them() {
 /// A thousand polls that wait cost memory by the connection, and no time.
 #[tokio::test]
 async fn a_thousand_polls_wait_quietly() {
-    let served = serve_pull(&[]).await;
+    let served = calm(&[]).await;
     let addr = served.pull.unwrap();
     let bearer = format!("Bearer {TOKEN}");
     let memory = resident(served.pid());
@@ -302,6 +314,32 @@ fn cpu(pid: u32) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
+/// A job that takes long is not a silent worker, however little counts as silence.
+#[tokio::test]
+async fn an_agent_speaks_as_often_as_it_must() {
+    let gate = Gate::new();
+    let mut steps = vec![Step::Wait(gate.clone())];
+    steps.extend(json_answer(200, "{\"late\":1}"));
+    let engine = Worker::start(Script::each(steps)).await;
+    let text = "pull:\n  listen: 127.0.0.1:0\n  silence: 1500ms\n  \
+                tokens: [{ owner: lab, token: worker-token }]\npools: [{ name: p }]\n";
+    let served = serve_file(text, 0).await;
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = agent(&served, &dir, "a", &engine);
+    let mut client = asking(&served, "x").await;
+    engine.wait_for_requests(1).await;
+    // Longer than its own interval of 2 s, and than the silence.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    gate.open();
+    let answer = client.read_response().await;
+    assert_eq!(
+        (answer.status(), answer.text().as_str()),
+        (200, "{\"late\":1}")
+    );
+    assert_eq!(served.metric("maitred_pull_requeues_total").await, 0.0);
+    assert_eq!(engine.count(), 1);
+}
+
 /// At SIGTERM what runs on a worker that pulls is finished, and what waits for one still gets it.
 #[tokio::test]
 async fn at_the_end_jobs_are_finished_and_the_line_is_served() {
@@ -309,7 +347,7 @@ async fn at_the_end_jobs_are_finished_and_the_line_is_served() {
     let mut steps = vec![Step::Wait(gate.clone())];
     steps.extend(json_answer(200, "{\"late\":1}"));
     let engine = Worker::start(Script::each(steps)).await;
-    let served = serve_pull(&[]).await;
+    let served = calm(&[]).await;
     let dir = tempfile::tempdir().unwrap();
     let _agent = agent(&served, &dir, "a", &engine);
     let mut clients = Vec::new();

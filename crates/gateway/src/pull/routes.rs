@@ -302,9 +302,13 @@ async fn heartbeat(broker: &Broker, token: &PullToken, body: Incoming) -> Reply 
         Ok(beat) => beat,
         Err(reply) => return reply,
     };
+    let silence = broker.settings.silence.as_secs_f64();
+    let said = |known: bool, cancel: Vec<String>| {
+        let said = json!({"known": known, "cancel": cancel, "silence": silence});
+        reply(StatusCode::OK, &said)
+    };
     let Some(member) = broker.member(&beat.name) else {
-        let cancel = json!({"known": false, "cancel": beat.jobs});
-        return reply(StatusCode::OK, &cancel);
+        return said(false, beat.jobs);
     };
     if !member.belongs_to(token) {
         return refusal(&Refused::NotYours);
@@ -318,8 +322,7 @@ async fn heartbeat(broker: &Broker, token: &PullToken, body: Incoming) -> Reply 
         );
     }
     member.heard();
-    let cancel = member.desk.compare(&beat.jobs);
-    reply(StatusCode::OK, &json!({"known": true, "cancel": cancel}))
+    said(true, member.desk.compare(&beat.jobs))
 }
 
 async fn job_answer(broker: &Broker, token: &PullToken, job: &str, body: Incoming) -> Reply {

@@ -35,12 +35,7 @@ pub(super) fn is_ours(path: &str) -> bool {
 }
 
 /// Answers one call.
-pub(super) async fn answer(
-    broker: &Broker,
-    line: &Line,
-    parts: &Parts,
-    body: Incoming,
-) -> Reply {
+pub(super) async fn answer(broker: &Broker, line: &Line, parts: &Parts, body: Incoming) -> Reply {
     let path = parts.uri.path();
     let path = path.strip_prefix("/api/v2").unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
