@@ -107,6 +107,7 @@ fn event_of(event: &Value) -> KvEvent {
                 lora_name,
                 medium,
                 extra,
+                says_extra: !blocks.is_null(),
                 group: number("group_idx"),
                 kind: match get("kv_cache_spec_kind").as_str() {
                     Some("full_attention") => GroupKind::Full,

@@ -77,7 +77,8 @@ impl Events {
             pool.reported_seed(adapter.or(model.read().as_deref()), salt)
         };
         let belief = Belief::new(Arc::clone(&self.pool.driver), Box::new(seeds));
-        let sink: Arc<dyn KvSink> = Arc::new(belief);
+        let salted = self.pool.settings.isolation.inject_cache_salt;
+        let sink: Arc<dyn KvSink> = Arc::new(belief.salted(salted));
         let begun = self.kv.follow(&self.name, self.id, &self.place, &sink)?;
         self.pool.driver.follow(self.id, begun.read_again());
         *following = Some(begun);

@@ -16,6 +16,7 @@ pub struct Belief {
     driver: Arc<Driver>,
     seeds: Box<Seeds>,
     translators: Mutex<HashMap<Source, Translator>>,
+    salted: bool,
 }
 
 impl Belief {
@@ -26,7 +27,21 @@ impl Belief {
             driver,
             seeds,
             translators: Mutex::default(),
+            salted: false,
         }
+    }
+
+    /// Of a pool that gives every request a salt. What engines hold that do not say salts in their
+    /// events is predicted from our own dispatches, as if there were no events.
+    #[must_use]
+    pub fn salted(mut self, salted: bool) -> Self {
+        self.salted = salted;
+        self
+    }
+
+    fn is_silent(&self, source: Source) -> bool {
+        let translators = self.translators.lock();
+        translators.get(&source).is_some_and(Translator::is_silent)
     }
 
     fn state(&self, source: Source, state: KvState) {
@@ -40,6 +55,7 @@ impl Belief {
 
 impl KvSink for Belief {
     fn batch(&self, source: Source, batch: KvBatch) {
+        let was_silent = self.is_silent(source);
         let translated = {
             let mut translators = self.translators.lock();
             // Earlier lives of a worker's slot say nothing any more.
@@ -48,9 +64,18 @@ impl KvSink for Belief {
                 translators
                     .retain(|known, _| known.worker.slot != slot || known.worker == source.worker);
             }
-            let translator = translators.entry(source).or_default();
+            let translator = translators.entry(source).or_insert_with(|| {
+                if self.salted {
+                    Translator::salted()
+                } else {
+                    Translator::default()
+                }
+            });
             translator.translate(batch, &*self.seeds)
         };
+        if !was_silent && self.is_silent(source) {
+            self.state(source, KvState::Uncertain);
+        }
         for part in translated.split(KV_BLOCKS_AT_ONCE) {
             self.driver.handle(Input::KvEvents {
                 worker: source.worker,
@@ -65,10 +90,15 @@ impl KvSink for Belief {
     }
 
     fn certain(&self, source: Source) {
-        self.state(source, KvState::Live);
+        if !self.is_silent(source) {
+            self.state(source, KvState::Live);
+        }
     }
 
     fn restarted(&self, source: Source) {
         self.state(source, KvState::Restarted);
+        if self.is_silent(source) {
+            self.state(source, KvState::Uncertain);
+        }
     }
 }

@@ -18,9 +18,28 @@ pub type Seeds = dyn Fn(Option<&str>, Option<&str>) -> u64 + Send + Sync;
 pub struct Translator {
     /// Groups that said what they keep. Removals only name the group.
     groups: BTreeMap<u32, Group>,
+    /// All requests have salts, so that a block without a word of them is nobody's.
+    salted: bool,
+    /// Such blocks came: what the source holds is not known by its events.
+    silent: bool,
 }
 
 impl Translator {
+    /// Of a source whose requests all have salts.
+    #[must_use]
+    pub fn salted() -> Self {
+        Self {
+            salted: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the source stores blocks without saying their salts, although they have some.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.silent
+    }
+
     /// The same events in the core's words. Blocks that are named without their tokens are left out:
     /// nobody could find them.
     pub fn translate(&mut self, batch: KvBatch, seeds: &Seeds) -> core::KvBatch {
@@ -36,6 +55,10 @@ impl Translator {
 
     fn stored(&mut self, stored: Stored, seeds: &Seeds) -> Option<core::Stored> {
         drop(stored.blocks()?);
+        if self.salted && !stored.says_extra {
+            self.silent = true;
+            return None;
+        }
         let (tier, known) = tier(stored.medium, stored.remote);
         let mut group = match stored.kind {
             GroupKind::Full => Group::Main,

@@ -1,14 +1,16 @@
 //! What engines' events say, from their bytes to what a request finds: wrong beliefs known from the field.
 
-use super::{attempts, client, room, soon};
+use super::{at_rest, attempts, client, room, soon};
 use maitred_core::place::PolicyConfig;
 use maitred_gateway::Running;
+use maitred_gateway::config::{Isolation, Secret};
 use maitred_gateway::kv::{Belief, KvSink, Source};
-use maitred_tests::{Worker, json_answer};
+use maitred_tests::{Script, Worker, json_answer};
 use maitred_wire::kv::decode;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The MessagePack of a JSON value.
 fn pack(value: &Value, out: &mut Vec<u8>) {
@@ -288,6 +290,62 @@ async fn equal_tokens_under_other_keys_are_other_blocks() {
         );
         assert_eq!(told.held(50).await, 48, "{fields}");
     }
+}
+
+/// An engine that does not say salts stored one tenant's blocks as anybody's; and what was sent there was
+/// forgotten soon after, because its events never seemed to confirm it.
+#[tokio::test]
+async fn engines_that_do_not_say_salts_are_not_believed_where_all_have_some() {
+    let worker = Worker::start(Script::ok()).await;
+    let running = room(&[&worker], |config| {
+        config.salt_secret = Some(Secret::new("a secret of the house"));
+        let pool = &mut config.pools[0];
+        pool.isolation.mode = Isolation::Tenant;
+        pool.isolation.inject_cache_salt = true;
+        // Over at once.
+        pool.core.predicted_life = Duration::ZERO;
+    })
+    .await;
+    let pool = Arc::clone(&running.gateway.pools[0]);
+    let driver = Arc::clone(&pool.driver);
+    let source = Source {
+        worker: pool.upstreams()[0].id,
+        rank: None,
+    };
+    let asked = Arc::clone(&pool);
+    let seeds = move |adapter: Option<&str>, salt: Option<&str>| asked.reported_seed(adapter, salt);
+    let belief = Belief::new(driver, Box::new(seeds)).salted(true);
+    let tell = |event: Value| {
+        let mut payload = Vec::new();
+        pack(&json!([1.5, [event], null]), &mut payload);
+        belief.batch(source, decode(&payload).unwrap());
+    };
+    let uncertain = || pool.views()[0].view.events.uncertain;
+    belief.certain(source);
+    assert_eq!(uncertain(), 0);
+    tell(stored(&[11, 12, 13], 0, 16, None));
+    assert_eq!((uncertain(), pool.views()[0].view.observed_blocks), (1, 0));
+    // Whatever its follower says of whole streams and new lives.
+    belief.certain(source);
+    assert_eq!(uncertain(), 1);
+    belief.restarted(source);
+    assert_eq!(uncertain(), 1);
+    let mut found = Vec::new();
+    for (id, key) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")] {
+        let bearer = format!("Bearer {key}");
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("content-type", "application/json"),
+            ("x-request-id", id),
+        ];
+        let body = json!({"model": "m", "prompt": tokens(0, 50)}).to_string();
+        let request = maitred_tests::request("POST", "/v1/completions", &headers, body);
+        soon(client(&running).await.exchange(&request)).await;
+        let record = attempts(&running, id, 1).await.remove(0);
+        at_rest(&running).await;
+        found.push(record.predicted_cached_tokens.unwrap());
+    }
+    assert_eq!(found, [0, 48, 0, 48]);
 }
 
 /// Ranks of one engine were taken for one cache.

@@ -189,7 +189,7 @@ fn stored(reader: &mut Reader<'_>) -> Result<Stored, KvError> {
             b"lora_id" => event.lora_id = small(reader, "lora_id")?,
             b"lora_name" => event.lora_name = text(reader, "lora_name")?,
             b"medium" => event.medium = medium(reader)?,
-            b"extra_keys" => extra(reader, &mut event.extra)?,
+            b"extra_keys" => event.says_extra = extra(reader, &mut event.extra)?,
             b"group_idx" => event.group = lenient(reader)?,
             b"kv_cache_spec_kind" => event.kind = group_kind(reader)?,
             b"kv_cache_spec_sliding_window" => event.window = lenient(reader)?,
@@ -395,14 +395,15 @@ fn remaining(reader: &mut Reader<'_>, out: &mut Vec<u32>) -> Result<(), KvError>
     Ok(())
 }
 
-fn extra(reader: &mut Reader<'_>, out: &mut Vec<Extra>) -> Result<(), KvError> {
+/// Whether anything was said of them.
+fn extra(reader: &mut Reader<'_>, out: &mut Vec<Extra>) -> Result<bool, KvError> {
     let at = reader.at();
+    out.clear();
     let count = match reader.next()? {
         Item::Array(count) => count,
-        Item::Nil => 0,
+        Item::Nil => return Ok(false),
         _ => return Err(unexpected("extra_keys", "an array or nil", at)),
     };
-    out.clear();
     for block in 0..count {
         match reader.next()? {
             Item::Nil => {}
@@ -421,7 +422,7 @@ fn extra(reader: &mut Reader<'_>, out: &mut Vec<Extra>) -> Result<(), KvError> {
             }
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// A plain text, `[id, offset]`, or tagged as in vLLM's hashes: `["cache_salt", salt]`,

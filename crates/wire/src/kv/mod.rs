@@ -86,6 +86,9 @@ pub struct Stored {
     pub medium: Medium,
     /// What else their hashes cover, by block, ascending; the adapter's name is left out.
     pub extra: Vec<Extra>,
+    /// What else they cover was said, be it nothing. Where it was not (SGLang, vLLM before 0.17), a
+    /// salted block looks like any other.
+    pub says_extra: bool,
     /// The cache group; hybrid models have several, which share hashes.
     pub group: Option<u32>,
     /// What the group keeps.
