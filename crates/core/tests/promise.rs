@@ -52,10 +52,7 @@ proptest! {
         play(&steps, share, false);
     }
 
-    /// Not true yet: with holds some hundreds of arbitrary days are enough to find one that breaks
-    /// the bound.
     #[test]
-    #[ignore = "holds can break the bound"]
     fn no_line_gets_more_than_its_share_and_one_request_with_holds(
         steps in steps(),
         share in prop_oneof![Just(0.2), 0.05..0.9_f64],

@@ -74,6 +74,12 @@ impl Class {
         !self.returned.is_empty() || self.bands.iter().any(|slot| slot.ready > 0)
     }
 
+    /// Whether anybody else of it asks for a seat.
+    pub(crate) fn others_ask(&self, ticket: &Ticket) -> bool {
+        let ready: usize = self.bands.iter().map(|slot| slot.ready).sum();
+        ready > usize::from(ticket.standing == Standing::Ready)
+    }
+
     pub(crate) fn stand(&mut self, ticket: &mut Ticket, standing: Standing) {
         match ticket.standing {
             Standing::Ready => {
@@ -152,6 +158,7 @@ impl Class {
                 slot.order.served(ticket, now);
             }
         }
+        self.drain.steady.taken(now);
         if self.waiting > 0 {
             self.drain.dispatched(charge, now);
         }

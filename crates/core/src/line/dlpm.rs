@@ -11,7 +11,7 @@
 
 use super::LineKind;
 use super::drain::Drain;
-use super::order::Order;
+use super::order::{Ahead, Order};
 use super::ticket::{Bill, Ticket};
 use crate::place::{OptionError, OptionValue, number};
 use crate::time::Nanos;
@@ -166,7 +166,7 @@ impl Order for Dlpm {
         self.change(ticket.tenant.0, |tenant| tenant.deficit -= more);
     }
 
-    fn ahead(&self, _line: LineKind, _charge: f64, _drain: &Drain) -> f64 {
-        self.charge.max(0.0)
+    fn ahead(&self, _line: LineKind, _charge: f64, _whole: Option<bool>) -> Ahead {
+        Ahead::of_charge(self.charge)
     }
 }

@@ -4,8 +4,11 @@
 //! that went, are kept. The time until `before` charge and then one request more have gone is read
 //! off them: for each gap that is not shorter than the present one already is, what was left of it
 //! then, and what followed; of these times the wanted quantile. Where what was kept does not reach,
-//! its mean rate goes on.
+//! its mean rate goes on. Where all services last equally long, the seats' own pattern says it
+//! better (`steady.rs`).
 
+use super::order::Ahead;
+use super::steady::Steady;
 use crate::time::Nanos;
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -27,6 +30,7 @@ pub(crate) struct Drain {
     last: Option<Nanos>,
     /// Since when somebody waits.
     since: Option<Nanos>,
+    pub(crate) steady: Steady,
 }
 
 impl Drain {
@@ -69,8 +73,28 @@ impl Drain {
         (!self.gaps.is_empty()).then(|| self.seconds.max(0.0) / self.gaps.len() as f64)
     }
 
-    /// Until `before` charge and one request more have gone, at that quantile.
-    pub(crate) fn time_for(&self, before: f64, quantile: f64, now: Nanos) -> Option<Duration> {
+    /// How long that takes, on average.
+    pub(crate) fn time_of(&self, ahead: Ahead) -> Option<Duration> {
+        let by_charge = ahead.charge / self.rate()?;
+        let by_requests = ahead.requests * self.interval()?;
+        Duration::try_from_secs_f64(by_charge.max(by_requests)).ok()
+    }
+
+    /// Until that and one request more have gone, at that quantile. Its requests may be known to be
+    /// larger or smaller than those that went: both they and their charge must have gone.
+    pub(crate) fn time_for(&self, ahead: Ahead, quantile: f64, now: Nanos) -> Option<Duration> {
+        if !self.gaps.is_empty() && self.charge > 0.0 {
+            let by_charge = ahead.charge * self.gaps.len() as f64 / self.charge;
+            let requests = if ahead.requests > 0.0 {
+                ahead.requests
+            } else {
+                by_charge
+            };
+            if let Some(time) = self.steady.time_for(requests, now) {
+                return Some(time);
+            }
+        }
+        let (before, requests) = (ahead.charge, ahead.requests);
         let last = self.last.or(self.since);
         let elapsed = last.map_or(0.0, |at| now.since(at).as_secs_f64());
         let Some(rate) = self.rate().filter(|rate| *rate > 0.0) else {
@@ -79,14 +103,15 @@ impl Drain {
                 .ok()
                 .filter(|t| !t.is_zero());
         };
+        let each = self.seconds.max(0.0) / self.gaps.len() as f64;
         let mut times: SmallVec<[f64; GAPS]> = SmallVec::new();
         let (mut end, mut gone, mut seconds) = (0, 0.0, 0.0);
         for (start, (gap, charge)) in self.gaps.iter().enumerate() {
-            // The window [start, end) dispatches `before` charge.
+            // The window [start, end) dispatches what is ahead.
             if end < start {
                 (end, gone, seconds) = (start, 0.0, 0.0);
             }
-            while end < self.gaps.len() && gone < before {
+            while end < self.gaps.len() && (gone < before || ((end - start) as f64) < requests) {
                 let (gap, charge) = self.gaps[end];
                 gone += charge;
                 seconds += gap;
@@ -94,7 +119,8 @@ impl Drain {
             }
             if *gap >= elapsed {
                 let next = self.gaps.get(end).map_or(0.0, |(gap, _)| *gap);
-                let rest = (before - gone).max(0.0) / rate;
+                let more = (requests - (end - start) as f64).max(0.0);
+                let rest = ((before - gone).max(0.0) / rate).max(more * each);
                 times.push(seconds + next + rest - elapsed);
             }
             if end > start {
@@ -104,7 +130,8 @@ impl Drain {
         }
         if times.is_empty() {
             // Never before was a gap as long: it may last as long again.
-            return Duration::try_from_secs_f64(elapsed + before / rate).ok();
+            let rest = (before / rate).max(requests * each);
+            return Duration::try_from_secs_f64(elapsed + rest).ok();
         }
         let last = times.len() - 1;
         let at = (libm::ceil(quantile * times.len() as f64) as usize).clamp(1, last + 1) - 1;
@@ -116,7 +143,7 @@ impl Drain {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{Drain, Nanos};
+    use super::{Ahead, Drain, Nanos};
 
     fn at(seconds: f64) -> Nanos {
         Nanos((seconds * 1e9) as u64)
@@ -138,9 +165,11 @@ mod tests {
     fn nothing_is_known_before_something_was_measured() {
         let mut drain = Drain::default();
         drain.begins(at(0.0));
-        assert_eq!(drain.time_for(0.0, 0.9, at(0.0)), None);
+        assert_eq!(drain.time_for(Ahead::of_charge(0.0), 0.9, at(0.0)), None);
         // But that nobody went for 12 s.
-        let waited = drain.time_for(0.0, 0.9, at(12.0)).unwrap();
+        let waited = drain
+            .time_for(Ahead::of_charge(0.0), 0.9, at(12.0))
+            .unwrap();
         assert_eq!(waited.as_secs(), 12);
         assert_eq!((drain.rate(), drain.interval()), (None, None));
     }
@@ -149,7 +178,12 @@ mod tests {
     fn a_gap_that_began_is_taken_as_one_that_lasts() {
         let drain = bursts();
         // The last burst was at 140 s: the next comes at 160 s.
-        let left = |now: f64| drain.time_for(0.0, 0.9, at(now)).unwrap().as_secs_f64();
+        let left = |now: f64| {
+            drain
+                .time_for(Ahead::of_charge(0.0), 0.9, at(now))
+                .unwrap()
+                .as_secs_f64()
+        };
         assert!((left(145.0) - 15.0).abs() < 1e-6, "{}", left(145.0));
         assert!((left(159.0) - 1.0).abs() < 1e-6);
         // Longer than ever: as long again.
@@ -164,14 +198,24 @@ mod tests {
             drain.dispatched(100.0, at(f64::from(n)));
         }
         // One a second: five before it, and its own.
-        let time = drain.time_for(500.0, 0.9, at(40.0)).unwrap().as_secs_f64();
+        let time = drain
+            .time_for(Ahead::of_charge(500.0), 0.9, at(40.0))
+            .unwrap()
+            .as_secs_f64();
         assert!((time - 6.0).abs() < 1e-6, "{time}");
         assert!((drain.rate().unwrap() - 100.0).abs() < 1e-9);
         // Beyond what is remembered, by the mean rate.
         let time = drain
-            .time_for(9_000.0, 0.9, at(40.0))
+            .time_for(Ahead::of_charge(9_000.0), 0.9, at(40.0))
             .unwrap()
             .as_secs_f64();
         assert!((time - 90.0).abs() < 2.0, "{time}");
+        // Ten that are smaller than those that went.
+        let small = Ahead {
+            charge: 10.0,
+            requests: 10.0,
+        };
+        let time = drain.time_for(small, 0.9, at(40.0)).unwrap().as_secs_f64();
+        assert!((time - 11.0).abs() < 1e-6, "{time}");
     }
 }

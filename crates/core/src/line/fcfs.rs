@@ -5,7 +5,7 @@
 
 use super::LineKind;
 use super::drain::Drain;
-use super::order::Order;
+use super::order::{Ahead, Order};
 use super::ticket::Ticket;
 use crate::time::Nanos;
 use alloc::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl Order for Fcfs {
 
     fn served(&mut self, _ticket: &Ticket, _now: Nanos) {}
 
-    fn ahead(&self, _line: LineKind, _charge: f64, _drain: &Drain) -> f64 {
-        self.charge.max(0.0)
+    fn ahead(&self, _line: LineKind, _charge: f64, _whole: Option<bool>) -> Ahead {
+        Ahead::of_charge(self.charge)
     }
 }

@@ -75,4 +75,8 @@ impl Flows {
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
+
+    pub(crate) fn holds(&self, place: u64) -> bool {
+        self.ages.contains_key(&place)
+    }
 }

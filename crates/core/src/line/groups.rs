@@ -137,6 +137,13 @@ impl Groups {
         self.active.is_empty()
     }
 
+    /// Whether the one at that place waits here.
+    pub(crate) fn holds(&self, place: u64) -> bool {
+        self.members
+            .values()
+            .any(|member| member.inner.holds(place))
+    }
+
     /// Whether tags, sets and flows agree.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if self.active.len() + self.idle.len() != self.members.len() {

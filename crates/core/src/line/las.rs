@@ -14,7 +14,7 @@
 
 use super::LineKind;
 use super::drain::Drain;
-use super::order::Order;
+use super::order::{Ahead, Order};
 use super::ticket::{Bill, OUTPUT_WEIGHT, Ticket};
 use crate::place::{OptionError, OptionValue, number, seconds};
 use crate::time::Nanos;
@@ -175,7 +175,7 @@ impl Order for Las {
         }
     }
 
-    fn ahead(&self, _line: LineKind, _charge: f64, _drain: &Drain) -> f64 {
-        self.charge.max(0.0)
+    fn ahead(&self, _line: LineKind, _charge: f64, _whole: Option<bool>) -> Ahead {
+        Ahead::of_charge(self.charge)
     }
 }

@@ -3,8 +3,9 @@
 //! - `terms`: tenants, bands, limits. `ticket`: what is known of one request, and its charge.
 //! - `class`: requests that wait for the same workers. `order`: what a fairness policy is; one file
 //!   each. `groups`, `flows`: tenants by weighted charge, flows by finish tags.
-//! - `drain`: how fast seats become free. `counts`: what waits, and what came of it.
+//! - `book`: times that were promised to the refused. `drain`, `steady`: how fast seats become free. `counts`: what waits, and what came of it.
 
+pub(crate) mod book;
 mod class;
 mod config;
 mod counts;
@@ -17,6 +18,7 @@ pub mod las;
 mod order;
 pub mod promise;
 mod round_robin;
+mod steady;
 mod terms;
 pub(crate) mod ticket;
 pub mod turn_priority;
@@ -27,12 +29,14 @@ pub use config::FairnessConfig;
 pub use terms::{Band, LineKind, LineLimits, TenantTerms, Tenants};
 pub use view::{ClassView, LineView, LinesView, TenantView};
 
-use crate::ids::{RequestId, WorkerId};
+use crate::ids::{ModelKey, RequestId, WorkerId};
 use crate::scheduler::PoolConfig;
 use crate::time::Nanos;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use book::Book;
 pub(crate) use class::Class;
+use core::ops::Bound::{Excluded, Unbounded};
 use core::time::Duration;
 use counts::Counts;
 use ticket::{Bill, ClassId, Standing, Ticket};
@@ -50,13 +54,15 @@ const CLASSES_KEPT: usize = 16;
 pub(crate) struct Line {
     /// By place.
     entries: BTreeMap<u64, RequestId>,
-    classes: BTreeMap<ClassId, Class>,
+    pub(crate) classes: BTreeMap<ClassId, Class>,
     next_class: ClassId,
     /// Those whose turn came when they did not fit, by place.
     pub(crate) unfit: BTreeSet<u64>,
     /// Those who hold, by the worker they hold for.
     pub(crate) holders: BTreeMap<WorkerId, BTreeSet<u64>>,
     pub(crate) counts: Counts,
+    /// Of each band and model.
+    pub(crate) books: BTreeMap<(u16, Option<ModelKey>), Book>,
 }
 
 impl Line {
@@ -117,7 +123,7 @@ impl Line {
         class.is_some_and(|class| class.may_hold(ticket))
     }
 
-    /// Who holds and must go before this one.
+    /// Who waits and must go before this one.
     pub(crate) fn before(&self, ticket: &Ticket) -> Option<u64> {
         let class = self.classes.get(&ticket.class)?;
         class.order(ticket.band).before(ticket)
@@ -126,9 +132,14 @@ impl Line {
     /// It holds no more, and is the next of its line.
     pub(crate) fn goes_next(&mut self, ticket: &mut Ticket, standing: Standing, now: Nanos) {
         self.stand(ticket, standing, now);
-        if standing == Standing::Ready
-            && let Some(class) = self.classes.get_mut(&ticket.class)
-        {
+        if standing == Standing::Ready {
+            self.goes_first(ticket);
+        }
+    }
+
+    /// It asks for a seat, and is the next of its line.
+    pub(crate) fn goes_first(&mut self, ticket: &Ticket) {
+        if let Some(class) = self.classes.get_mut(&ticket.class) {
             class.goes_next(ticket);
         }
     }
@@ -225,6 +236,13 @@ impl Line {
         }
     }
 
+    /// One of that class was served, in that time.
+    pub(crate) fn took(&mut self, class: Option<ClassId>, took: Duration) {
+        if let Some(class) = class.and_then(|id| self.classes.get_mut(&id)) {
+            class.drain.steady.served(took);
+        }
+    }
+
     pub(crate) fn settled(&mut self, ticket: &Ticket, actual: Bill, now: Nanos) {
         let more = actual.charge() - ticket.charge();
         self.counts.charged(ticket.tenant, more);
@@ -262,12 +280,34 @@ impl Line {
         self.entries.len()
     }
 
-    /// When a request of that class, line and charge would start if it came now.
-    pub(crate) fn predict(&self, ticket: &Ticket, now: Nanos) -> Option<Duration> {
+    /// When a request of that class, line and charge would start if it came now and `more` charge of
+    /// its line with it, before it; `whole`: see [`Order::ahead`](order::Order::ahead).
+    pub(crate) fn predict(
+        &self,
+        ticket: &Ticket,
+        more: f64,
+        whole: Option<bool>,
+        now: Nanos,
+    ) -> Option<Duration> {
         let class = self.classes.get(&ticket.class)?;
         let order = class.order(ticket.band);
-        let before = order.ahead(ticket.line, ticket.charge(), &class.drain);
-        class.drain.time_for(before, order.quantile(), now)
+        let mut ahead = order.ahead(ticket.line, ticket.charge() + more, whole);
+        ahead.charge += more;
+        ahead.requests += more / ticket.charge();
+        class.drain.time_for(ahead, order.quantile(), now)
+    }
+
+    /// Whether predictions for it rest on what was measured.
+    pub(crate) fn measured(&self, ticket: &Ticket) -> bool {
+        let class = self.classes.get(&ticket.class);
+        class.is_some_and(|class| class.drain.rate().is_some())
+    }
+
+    /// How long the line takes for each start of that charge.
+    pub(crate) fn pace(&self, ticket: &Ticket) -> Option<Duration> {
+        let class = self.classes.get(&ticket.class)?;
+        let ahead = class.order(ticket.band).pace(ticket.line, ticket.charge());
+        class.drain.time_of(ahead)
     }
 
     /// When one more place will be free at the measured drain rate: whole seconds, at most 30;
@@ -282,6 +322,14 @@ impl Line {
         let waiting: usize = self.classes.values().map(|class| class.waiting).sum();
         if waiting != self.entries.len() {
             return Err("the classes hold more or fewer than wait");
+        }
+        self.books.values().try_for_each(Book::check)?;
+        let twice = |(id, class): (&ClassId, &Class)| {
+            let others = self.classes.range((Excluded(*id), Unbounded));
+            others.map(|(_, c)| c).any(|c| c.workers == class.workers)
+        };
+        if self.classes.iter().any(twice) {
+            return Err("two classes of the same workers");
         }
         self.classes.values().try_for_each(Class::check)
     }

@@ -8,6 +8,23 @@ use crate::time::Nanos;
 use alloc::boxed::Box;
 use core::time::Duration;
 
+/// What goes before one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Ahead {
+    pub(crate) charge: f64,
+    /// How many requests, where that is known.
+    pub(crate) requests: f64,
+}
+
+impl Ahead {
+    pub(crate) fn of_charge(charge: f64) -> Self {
+        Self {
+            charge: charge.max(0.0),
+            requests: 0.0,
+        }
+    }
+}
+
 /// The order of one band among requests that wait for the same workers. Those who hold for one
 /// worker, and those who do not fit for the moment, are out of it until they may sit again.
 pub(crate) trait Order: Send {
@@ -38,17 +55,18 @@ pub(crate) trait Order: Send {
     /// It holds no more.
     fn unhold(&mut self, _ticket: &Ticket) {}
 
-    /// It holds no more and is in the order again: it is the next of its line.
+    /// It is in the order, and is the next of its line.
     fn goes_next(&mut self, _ticket: &Ticket) {}
 
-    /// The place of a holder who was passed as much as may be, so that it goes before this one.
+    /// The place of one who waits or holds and was passed as much as may be: it goes before this one.
     fn before(&self, _ticket: &Ticket) -> Option<u64> {
         None
     }
 
-    /// The most charge that may be dispatched before one of that line and charge that comes now,
-    /// its own not included.
-    fn ahead(&self, line: LineKind, charge: f64, drain: &Drain) -> f64;
+    /// The most that may be dispatched before one of that line and charge that comes now, its own
+    /// not included; `whole`: with the whole share of the new line, or with its floor, whatever is
+    /// in force.
+    fn ahead(&self, line: LineKind, charge: f64, whole: Option<bool>) -> Ahead;
 
     /// The longest predicted start with which a request of that line is taken.
     fn start_within(&self, _line: LineKind) -> Option<Duration> {
@@ -70,7 +88,21 @@ pub(crate) trait Order: Send {
         None
     }
 
-    /// Whether its own books are right.
+    /// Whether the whole share of the new line can be promised for later.
+    fn whole_later(&self) -> bool {
+        true
+    }
+
+    /// What goes for each of that line and charge, its own included, while others wait too, with
+    /// the share that can be promised for later.
+    fn pace(&self, _line: LineKind, charge: f64) -> Ahead {
+        Ahead {
+            charge,
+            requests: 1.0,
+        }
+    }
+
+    /// Whether its own accounts are right.
     fn check(&self) -> Result<(), &'static str> {
         Ok(())
     }

@@ -19,11 +19,18 @@
 //! in force meanwhile.
 //!
 //! `phi` is `new_share` while a follow-up is predicted to wait at most `continue_within`, else
-//! `new_share_floor`; back at four fifths of it.
+//! `new_share_floor`; back at four fifths of it. Who was let in with the whole share, or booked
+//! when it was to be had (`book.rs`), starts with it.
 //!
-//! A head that holds for its worker lets others pass only as long as the bound would still hold for
-//! it if it went next, and at most `max_passes` of its own line. Not proven, and not always true: days
-//! are known on which holds break the bound (the ignored test in `tests/promise.rs`).
+//! Holds. A head that holds for its worker steps aside, and its line goes on with the next one. The
+//! other line may have gone on its account, up to a charge that is not ahead of those who now pass
+//! it. So the head at the other line's last dispatch is kept as the guarantor of its line: whoever of
+//! the line would be dispatched beyond its own bound (which is counted exactly: what went of both
+//! lines since it came) sees the guarantor go first, and its hold is over. Then
+//! `y <= 0` (for the new line; the returning one alike), and the bound holds for all behind it. A
+//! line in which everybody holds has no head to compare with: the other line goes only as long as the
+//! bound of each of them still holds if it went next, and `y` within the largest charges; else the
+//! holder goes first. And a holder is passed by at most `max_passes` of its own line.
 //!
 //! Within a line: tenants by weighted charge (`groups.rs`), within a tenant flows by finish tags
 //! (`flows.rs`); first turns that waited longer than `start_within` go first within their tenant.
@@ -34,15 +41,17 @@
 //!
 //! Source: ours (DESIGN section 7). Defaults: see [`Options`].
 
+mod lane;
+
 use super::LineKind;
 use super::drain::Drain;
-use super::groups::Groups;
-use super::order::Order;
+use super::order::{Ahead, Order};
 use super::ticket::{Bill, Ticket};
 use crate::place::{OptionError, OptionValue, number, seconds, whole};
 use crate::time::Nanos;
-use alloc::vec::Vec;
+use alloc::collections::BTreeSet;
 use core::time::Duration;
+use lane::Lane;
 
 /// The settings of `promise`.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,40 +135,6 @@ const ROUNDING: f64 = 1e-6;
 const NEW: usize = LineKind::New as usize;
 const RETURNING: usize = LineKind::Returning as usize;
 
-/// One that holds for its worker.
-#[derive(Debug)]
-struct Holder {
-    place: u64,
-    charge: f64,
-    /// Charge ahead of it in its line when its turn came, its own included.
-    ahead: f64,
-    /// What the other line had been charged when it came.
-    other_then: f64,
-    passes: u32,
-}
-
-#[derive(Debug, Default)]
-struct Lane {
-    tenants: Groups,
-    /// The head that was compared with the other line's: it stays until it leaves.
-    offered: Option<(u64, f64)>,
-    /// Charge of those who ask for a seat, and of those who hold.
-    charge: f64,
-    holders: Vec<Holder>,
-    /// Charge dispatched so far, and the largest of one request.
-    gone: f64,
-    largest: f64,
-}
-
-impl Lane {
-    fn head(&mut self, now: Nanos, overdue: Option<Duration>) -> Option<(u64, f64)> {
-        if self.offered.is_none() {
-            self.offered = self.tenants.head(now, overdue);
-        }
-        self.offered
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Promise {
     options: Options,
@@ -168,6 +143,10 @@ pub(crate) struct Promise {
     owed: f64,
     /// Follow-ups wait too long: the new line has its floor.
     floor: bool,
+    /// They wait so long that a floor in force would stay.
+    near_floor: bool,
+    /// Places of those in the new line who were let in with the whole share, and start with it.
+    whole: BTreeSet<u64>,
     /// The largest charge of a newcomer lately.
     newcomer: f64,
 }
@@ -179,16 +158,23 @@ impl Promise {
             lanes: [Lane::default(), Lane::default()],
             owed: 0.0,
             floor: false,
+            near_floor: false,
+            whole: BTreeSet::new(),
             newcomer: 0.0,
         }
     }
 
-    fn phi(&self) -> f64 {
-        if self.floor {
-            self.options.new_share_floor
-        } else {
+    fn phi_if(&self, whole: bool) -> f64 {
+        if whole {
             self.options.new_share
+        } else {
+            self.options.new_share_floor
         }
+    }
+
+    /// The share in force.
+    fn phi(&self) -> f64 {
+        self.phi_if(!self.floor || !self.whole.is_empty())
     }
 
     /// The account in the terms of the formula.
@@ -205,7 +191,7 @@ impl Promise {
     /// The account after a dispatch of that charge from that line.
     fn after(&self, line: usize, charge: f64) -> f64 {
         let (phi, y) = (self.phi(), self.y());
-        let other_waits = !self.lanes[1 - line].tenants.is_empty();
+        let other_waits = !self.lanes[1 - line].is_empty();
         if line == RETURNING {
             let next = y + charge / (1.0 - phi);
             let most = if other_waits {
@@ -221,9 +207,9 @@ impl Promise {
         }
     }
 
-    /// The most of the other line that goes before `charge` of this line has gone, by that account.
-    fn others_before(&self, line: usize, charge: f64, y: f64) -> f64 {
-        let phi = self.phi();
+    /// The most of the other line that goes before `charge` of this line has gone.
+    fn others_before(&self, line: usize, charge: f64, phi: f64) -> f64 {
+        let y = self.owed / if self.owed > 0.0 { phi } else { 1.0 - phi };
         let most = if line == NEW {
             (1.0 - phi) * (charge / phi - y)
         } else {
@@ -232,33 +218,65 @@ impl Promise {
         most.max(0.0)
     }
 
-    /// The most of the other line that the holder may see before it goes.
-    fn bound(&self, line: usize, holder: &Holder) -> f64 {
-        let phi = self.phi();
-        let own = if line == NEW { phi } else { 1.0 - phi };
-        holder.ahead * (1.0 - own) / own + self.lanes[1 - line].largest + ROUNDING
+    /// The returning line is owed nothing once nobody waits in it.
+    fn forget_credit(&mut self) {
+        if self.lanes[RETURNING].is_empty() {
+            self.owed = self.owed.max(0.0);
+        }
     }
 
-    /// Whether the bound of all who hold still holds after that dispatch; else who goes first.
-    fn first(&self, line: usize, place: u64, charge: f64) -> Option<u64> {
-        let y = self.after(line, charge);
-        for (own, lane) in self.lanes.iter().enumerate() {
-            let mut before = 0.0;
-            for holder in &lane.holders {
-                if holder.place == place {
-                    break;
-                }
-                let passes = own == line && holder.passes >= self.options.max_passes;
-                let more = if own == line { 0.0 } else { charge };
-                let seen = self.lanes[1 - own].gone - holder.other_then + more;
-                let ahead = holder.charge + before;
-                if passes || seen + self.others_before(own, ahead, y) > self.bound(own, holder) {
-                    return lane.holders.first().map(|holder| holder.place);
-                }
-                before += holder.charge;
-            }
+    fn own_share(&self, line: usize) -> f64 {
+        let phi = self.phi();
+        if line == NEW { phi } else { 1.0 - phi }
+    }
+
+    /// What both lines have been charged so far.
+    fn gone(&self) -> [f64; 2] {
+        [self.lanes[NEW].gone, self.lanes[RETURNING].gone]
+    }
+
+    /// Whether one of that line and charge that came at `since` is within its bound, if it goes
+    /// after `more` charge of the other line.
+    fn within(&self, line: usize, charge: f64, since: [f64; 2], more: f64) -> bool {
+        let (lane, other) = (&self.lanes[line], &self.lanes[1 - line]);
+        let own = self.own_share(line);
+        let ahead = lane.gone - since[line] + charge;
+        let seen = other.gone - since[1 - line] + more;
+        seen <= ahead * (1.0 - own) / own + other.largest.max(more) + ROUNDING
+    }
+
+    /// Who must go before one of that line is dispatched.
+    fn first(&self, line: usize, place: u64, charge: f64, since: [f64; 2]) -> Option<u64> {
+        let lane = &self.lanes[line];
+        if !self.within(line, charge, since, 0.0)
+            && let Some(debtor) = lane.debtor(place)
+        {
+            return Some(debtor);
         }
-        None
+        let most = u64::from(self.options.max_passes);
+        let passed = |holder: &&lane::Holder| lane.passes(holder.held_at) >= most;
+        if let Some(holder) = lane.holders.iter().find(passed) {
+            return Some(holder.place);
+        }
+        let other = &self.lanes[1 - line];
+        if !other.tenants.is_empty() || other.holders.is_empty() {
+            return None;
+        }
+        let y = self.after(line, charge);
+        let gained = if line == RETURNING { y } else { -y };
+        if gained * self.own_share(1 - line) > other.largest + ROUNDING {
+            return other.holders.first().map(|holder| holder.place);
+        }
+        let kept = |h: &&lane::Holder| !self.within(1 - line, h.charge, h.since, charge);
+        other.holders.iter().find(kept).map(|holder| holder.place)
+    }
+
+    /// Who is let in with the whole share starts with it.
+    fn promised(&mut self, ticket: &mut Ticket) {
+        ticket.whole |= !self.floor && ticket.since.is_none();
+        if ticket.whole && ticket.line == LineKind::New {
+            self.whole.insert(ticket.place);
+        }
     }
 
     /// Whether follow-ups wait longer than they should.
@@ -271,41 +289,29 @@ impl Promise {
         let other = self.lanes[NEW].charge.min(own * share / (1.0 - share));
         let wait = (own + other) / rate;
         let limit = self.options.continue_within.as_secs_f64();
-        self.floor = if self.floor {
-            wait > limit * RELIEF
-        } else {
-            wait > limit
-        };
+        let was = self.floor;
+        self.near_floor = wait > limit * RELIEF;
+        self.floor = wait > limit || (was && self.near_floor);
     }
 }
 
 impl Order for Promise {
     fn join(&mut self, ticket: &mut Ticket) {
         let line = ticket.line as usize;
-        if ticket.tag.is_none() {
-            ticket.since = [self.lanes[NEW].gone, self.lanes[RETURNING].gone];
+        self.promised(ticket);
+        if ticket.since.is_none() {
+            self.forget_credit();
+            ticket.since = Some(self.gone());
             if line == NEW {
                 self.newcomer = ticket.charge().max(self.newcomer * FADING);
             }
         }
-        let lane = &mut self.lanes[line];
-        lane.charge += ticket.charge();
-        lane.tenants.join(ticket, ticket.charge());
+        self.lanes[line].join(ticket);
     }
 
     fn leave(&mut self, ticket: &Ticket) {
-        let line = ticket.line as usize;
-        let lane = &mut self.lanes[line];
-        if !lane.tenants.leave(ticket) {
-            return;
-        }
-        lane.charge = (lane.charge - ticket.charge()).max(0.0);
-        if lane.offered.is_some_and(|(place, _)| place == ticket.place) {
-            lane.offered = None;
-        }
-        if line == RETURNING && lane.tenants.is_empty() && lane.holders.is_empty() {
-            self.owed = self.owed.max(0.0);
-        }
+        self.whole.remove(&ticket.place);
+        self.lanes[ticket.line as usize].leave(ticket);
     }
 
     fn head(&mut self, now: Nanos, drain: &Drain) -> Option<u64> {
@@ -325,19 +331,21 @@ impl Order for Promise {
         Some(next.0)
     }
 
-    fn served(&mut self, ticket: &Ticket, _now: Nanos) {
+    fn served(&mut self, ticket: &Ticket, now: Nanos) {
         let (line, charge) = (ticket.line as usize, ticket.charge());
-        if line == NEW && ticket.tag.is_none() {
+        if line == NEW && ticket.since.is_none() {
             self.newcomer = charge.max(self.newcomer * FADING);
         }
         self.owed = self.owed_of(self.after(line, charge));
+        self.forget_credit();
+        let overdue = Some(self.options.start_within).filter(|_| line != NEW);
+        let other = &mut self.lanes[1 - line];
+        other.guarantor = other.head(now, overdue).map(|(place, _)| place);
         let lane = &mut self.lanes[line];
+        lane.came(charge);
         lane.gone += charge;
-        lane.largest = lane.largest.max(charge);
+        lane.dispatches += 1;
         lane.tenants.served(ticket, charge);
-        for holder in &mut lane.holders {
-            holder.passes += 1;
-        }
     }
 
     fn settled(&mut self, ticket: &Ticket, actual: Bill, _now: Nanos) {
@@ -346,71 +354,50 @@ impl Order for Promise {
     }
 
     fn may_hold(&self, ticket: &Ticket) -> bool {
-        let line = ticket.line as usize;
-        let lane = &self.lanes[line];
-        let before: f64 = lane.holders.iter().map(|holder| holder.charge).sum();
-        let (gone, other) = (lane.gone, self.lanes[1 - line].gone);
-        let since = if ticket.tag.is_some() {
-            (ticket.since[line], ticket.since[1 - line])
-        } else {
-            (gone, other)
-        };
-        let own = before + ticket.charge();
-        let holder = Holder {
-            place: ticket.place,
-            charge: ticket.charge(),
-            ahead: gone - since.0 + own,
-            other_then: since.1,
-            passes: 0,
-        };
-        let seen = other - since.1 + self.others_before(line, own, self.y());
-        seen <= self.bound(line, &holder)
+        let lane = &self.lanes[ticket.line as usize];
+        let passes = ticket.held_at.map_or(0, |at| lane.passes(at));
+        passes < u64::from(self.options.max_passes)
     }
 
     fn hold(&mut self, ticket: &mut Ticket) {
-        let line = ticket.line as usize;
-        if ticket.tag.is_none() {
-            ticket.since = [self.lanes[NEW].gone, self.lanes[RETURNING].gone];
-        }
-        let other_then = ticket.since[1 - line];
-        let lane = &mut self.lanes[line];
-        let before: f64 = lane.holders.iter().map(|holder| holder.charge).sum();
-        let charge = ticket.charge();
-        lane.charge += charge;
-        lane.holders.push(Holder {
-            place: ticket.place,
-            charge,
-            ahead: lane.gone - ticket.since[line] + before + charge,
-            other_then,
-            passes: 0,
-        });
+        self.promised(ticket);
+        let since = *ticket.since.get_or_insert(self.gone());
+        let lane = &mut self.lanes[ticket.line as usize];
+        let held_at = *ticket.held_at.get_or_insert(lane.dispatches);
+        lane.hold(ticket, since, held_at);
     }
 
     fn unhold(&mut self, ticket: &Ticket) {
-        let lane = &mut self.lanes[ticket.line as usize];
-        lane.holders.retain(|holder| holder.place != ticket.place);
-        lane.charge = (lane.charge - ticket.charge()).max(0.0);
+        self.whole.remove(&ticket.place);
+        self.lanes[ticket.line as usize].unhold(ticket);
     }
 
     fn goes_next(&mut self, ticket: &Ticket) {
-        let next = (ticket.place, ticket.charge());
-        self.lanes[ticket.line as usize].offered = Some(next);
+        self.lanes[ticket.line as usize].goes_next(ticket);
     }
 
     fn before(&self, ticket: &Ticket) -> Option<u64> {
-        self.first(ticket.line as usize, ticket.place, ticket.charge())
+        let since = ticket.since.unwrap_or(self.gone());
+        self.first(ticket.line as usize, ticket.place, ticket.charge(), since)
     }
 
-    fn ahead(&self, line: LineKind, charge: f64, _drain: &Drain) -> f64 {
+    fn ahead(&self, line: LineKind, charge: f64, whole: Option<bool>) -> Ahead {
         let line = line as usize;
-        let own = self.lanes[line].charge;
-        let most = self.others_before(line, own + charge, self.y());
-        let waiting = self.lanes[1 - line].charge;
-        if waiting <= 0.0 {
-            return own;
+        let phi = self.phi_if(whole.unwrap_or(!self.floor));
+        let (lane, other) = (&self.lanes[line], &self.lanes[1 - line]);
+        let (own, waiting) = (lane.charge, other.charge);
+        let others = if waiting <= 0.0 {
+            0.0
+        } else if line == NEW {
+            // While it waits, others come back; how many is not known, so that the bound stands.
+            self.others_before(line, own + charge, phi)
+        } else {
+            self.others_before(line, own + charge, phi).min(waiting)
+        };
+        Ahead {
+            charge: own + others,
+            requests: f64::from(lane.waiting) + others / other.each(),
         }
-        // While it waits, others come back; how many is not known, so that the bound stands.
-        own + if line == NEW { most } else { most.min(waiting) }
     }
 
     fn start_within(&self, line: LineKind) -> Option<Duration> {
@@ -422,12 +409,32 @@ impl Order for Promise {
     }
 
     fn share(&self, line: LineKind) -> Option<f64> {
-        let phi = self.phi();
-        Some(if line == LineKind::New {
+        Some(self.own_share(line as usize))
+    }
+
+    fn pace(&self, line: LineKind, charge: f64) -> Ahead {
+        let other = &self.lanes[1 - line as usize];
+        if other.charge <= 0.0 {
+            return Ahead {
+                charge,
+                requests: 1.0,
+            };
+        }
+        let phi = self.phi_if(self.whole_later());
+        let own = if line == LineKind::New {
             phi
         } else {
             1.0 - phi
-        })
+        };
+        let others = charge * (1.0 - own) / own;
+        Ahead {
+            charge: charge + others,
+            requests: 1.0 + others / other.each(),
+        }
+    }
+
+    fn whole_later(&self) -> bool {
+        !self.near_floor
     }
 
     fn share_floor(&self, line: LineKind) -> Option<f64> {

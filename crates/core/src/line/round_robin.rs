@@ -7,7 +7,7 @@
 use super::LineKind;
 use super::drain::Drain;
 use super::flows::Flows;
-use super::order::Order;
+use super::order::{Ahead, Order};
 use super::ticket::Ticket;
 use crate::time::Nanos;
 
@@ -37,7 +37,7 @@ impl Order for RoundRobin {
         self.flows.served(ticket);
     }
 
-    fn ahead(&self, _line: LineKind, _charge: f64, _drain: &Drain) -> f64 {
-        self.charge.max(0.0)
+    fn ahead(&self, _line: LineKind, _charge: f64, _whole: Option<bool>) -> Ahead {
+        Ahead::of_charge(self.charge)
     }
 }

@@ -91,15 +91,27 @@ pub(crate) struct Ticket {
     pub(crate) charged: Option<ClassId>,
     /// When it would start, as predicted at the door.
     pub(crate) predicted: Option<Duration>,
+    /// That was measured, not guessed: it was promised to start within what the policy states.
+    pub(crate) promised: bool,
+    /// It starts with the whole share of its line, whatever is in force.
+    pub(crate) whole: bool,
     /// Its place in the order of its flows, given when it first joins.
     pub(crate) tag: Option<f64>,
-    /// What its own and the other line had been charged when it joined.
-    pub(crate) since: [f64; 2],
+    /// What both lines had been charged when it came.
+    pub(crate) since: Option<[f64; 2]>,
+    /// Dispatches of its line when it held first.
+    pub(crate) held_at: Option<u64>,
     /// Dispatches of its class when its turn came first.
     pub(crate) turn_came: Option<u64>,
 }
 
 impl Ticket {
+    /// It stands in another order from now on.
+    pub(crate) fn forget_order(&mut self) {
+        (self.tag, self.turn_came) = (None, None);
+        (self.since, self.held_at) = (None, None);
+    }
+
     pub(crate) fn charge(&self) -> f64 {
         self.bill.charge()
     }

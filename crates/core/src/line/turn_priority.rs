@@ -8,7 +8,7 @@
 
 use super::LineKind;
 use super::drain::Drain;
-use super::order::Order;
+use super::order::{Ahead, Order};
 use super::ticket::{Num, Ticket};
 use crate::place::{OptionError, OptionValue, number};
 use crate::time::Nanos;
@@ -82,7 +82,7 @@ impl Order for TurnPriority {
 
     fn served(&mut self, _ticket: &Ticket, _now: Nanos) {}
 
-    fn ahead(&self, _line: LineKind, _charge: f64, _drain: &Drain) -> f64 {
-        self.charge.max(0.0)
+    fn ahead(&self, _line: LineKind, _charge: f64, _whole: Option<bool>) -> Ahead {
+        Ahead::of_charge(self.charge)
     }
 }

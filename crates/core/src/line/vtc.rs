@@ -11,7 +11,7 @@
 use super::LineKind;
 use super::drain::Drain;
 use super::groups::Groups;
-use super::order::Order;
+use super::order::{Ahead, Order};
 use super::ticket::{Bill, Ticket};
 use crate::place::{OptionError, OptionValue, number};
 use crate::time::Nanos;
@@ -100,8 +100,8 @@ impl Order for Vtc {
         self.tenants.add(ticket, more);
     }
 
-    fn ahead(&self, _line: LineKind, _charge: f64, _drain: &Drain) -> f64 {
-        self.charge.max(0.0)
+    fn ahead(&self, _line: LineKind, _charge: f64, _whole: Option<bool>) -> Ahead {
+        Ahead::of_charge(self.charge)
     }
 
     fn check(&self) -> Result<(), &'static str> {

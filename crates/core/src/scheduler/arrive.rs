@@ -1,16 +1,15 @@
-//! From the door to the seat: place, hold, wait, refuse, dispatch.
+//! From the door to the seat: place, hold, wait, dispatch.
 
 use super::Scheduler;
 use super::candidates::{Pick, Verdict};
 use super::request::{Attempt, Hold, Request};
 use crate::ids::{AttemptId, RequestId, WorkerId};
 use crate::input::Effect;
-use crate::line::ticket::{Standing, Ticket};
-use crate::request::{Arrival, Failure, Refusal, RetryAfter};
+use crate::line::ticket::Standing;
+use crate::request::{Arrival, Refusal};
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::time::Duration;
 use smallvec::SmallVec;
 
 impl Scheduler {
@@ -78,11 +77,14 @@ impl Scheduler {
         match verdict {
             Verdict::Sit(pick) => {
                 if request.attempts == 0
-                    && let Some(holder) = self.line.before(&request.ticket)
+                    && let Some(place) = self.line.before(&request.ticket)
                 {
-                    self.end_hold(holder, now);
-                    self.room = true;
-                    self.wait(request, None, now, effects);
+                    self.goes_first(place, now);
+                    // Who stands in the line stays where he stands.
+                    match request.ticket.standing {
+                        Standing::Ready => self.keep_waiting(request),
+                        _ => self.wait(request, None, now, effects),
+                    }
                     return;
                 }
                 self.dispatch(request, pick, now, effects);
@@ -143,12 +145,6 @@ impl Scheduler {
         }
     }
 
-    /// Whether the line has a place for it. Those who have one keep it, and those who come back
-    /// for another attempt were admitted already: their number is bounded by the seats.
-    fn may_wait(&self, request: &Request) -> bool {
-        request.waits() || request.attempts > 0 || self.line.len() < self.config.line_max
-    }
-
     /// It waits: for one worker, or for any seat.
     fn wait(
         &mut self,
@@ -165,6 +161,7 @@ impl Scheduler {
             self.refuse(request, refusal, effects);
             return;
         }
+        self.admitted(&request, now);
         let standing = match holds {
             Some(_) => Standing::Holding,
             None if self.passing && request.waits() => Standing::Misfit,
@@ -189,76 +186,6 @@ impl Scheduler {
         self.keep(request);
     }
 
-    /// What a newcomer to the line is refused for. Those who are in it, or were, are not asked.
-    fn door(&mut self, request: &mut Request, now: Nanos) -> Option<Refusal> {
-        if request.waits() || request.attempts > 0 {
-            return None;
-        }
-        if !self.may_wait(request) {
-            return Some(Refusal::LineFull);
-        }
-        let config = &self.config;
-        let full = self.line.counts.full(
-            &request.ticket,
-            config.flow_limits,
-            &config.tenants,
-            &config.bands,
-        );
-        if full.is_some() {
-            return full;
-        }
-        let class = self.line.class(request.ticket.class)?;
-        let limit = class
-            .order(request.ticket.band)
-            .start_within(request.ticket.line);
-        request.ticket.predicted = self.line.predict(&request.ticket, now);
-        let late = matches!((request.ticket.predicted, limit), (Some(p), Some(l)) if p > l);
-        late.then_some(Refusal::StartTooLate)
-    }
-
-    /// The request ends here, unserved.
-    pub(super) fn refuse(
-        &mut self,
-        mut request: Box<Request>,
-        refusal: Refusal,
-        effects: &mut Vec<Effect>,
-    ) {
-        let now = self.now;
-        self.leave_line(&mut request, now);
-        let ticket = &request.ticket;
-        let class = ticket.class;
-        let line = self.line.counts.line(ticket.band, ticket.line);
-        let retry_after = match refusal {
-            Refusal::LineFull | Refusal::FlowFull | Refusal::TenantFull | Refusal::BandFull => {
-                line.refused_full += 1;
-                self.line.retry_after(class)
-            }
-            Refusal::StartTooLate => {
-                line.refused_late += 1;
-                self.start_again(ticket)
-            }
-            Refusal::WaitExpired => {
-                line.expired += 1;
-                None
-            }
-            Refusal::AttemptsExhausted(Failure::Saturated) => request.retry_after,
-            _ => None,
-        };
-        effects.push(Effect::Refuse {
-            request: request.guest.request,
-            refusal,
-            retry_after,
-        });
-    }
-
-    /// In whole seconds, when the prediction will have come down to what is promised.
-    fn start_again(&self, ticket: &Ticket) -> Option<RetryAfter> {
-        let class = self.line.class(ticket.class)?;
-        let limit = class.order(ticket.band).start_within(ticket.line)?;
-        let excess = ticket.predicted?.saturating_sub(limit).as_secs_f64();
-        Some(Duration::from_secs(libm::ceil(excess).max(1.0) as u64))
-    }
-
     pub(super) fn leave_line(&mut self, request: &mut Request, now: Nanos) {
         self.disarm_request(request);
         if request.waits() {
@@ -272,7 +199,8 @@ impl Scheduler {
         let ticket = &request.ticket;
         let class = self.line.class(ticket.class);
         let limit = class.and_then(|c| c.order(ticket.band).start_within(ticket.line));
-        let Some(limit) = limit.filter(|_| request.attempts == 0) else {
+        let promised = ticket.promised && request.attempts == 0;
+        let Some(limit) = limit.filter(|_| promised) else {
             return;
         };
         let line = self.line.counts.line(ticket.band, ticket.line);
@@ -314,6 +242,7 @@ impl Scheduler {
             return;
         };
         let passed_by = self.line.passes(&request.ticket);
+        self.admitted(&request, now);
         self.leave_for_seat(&mut request, now);
         request.hold = Hold::Spent;
         request.no_worker_until = None;

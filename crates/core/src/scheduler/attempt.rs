@@ -80,6 +80,10 @@ impl Scheduler {
         }
         let moved = (attempt.matched) < request.ticket.matched;
         let usage = if served { usage } else { Usage::default() };
+        if served {
+            let took = now.since(attempt.dispatched);
+            self.line.took(request.ticket.charged, took);
+        }
         self.settle(&request, moved, usage, now);
         let worker = attempt.lease.worker;
         let dispatched = attempt.dispatched;

@@ -13,6 +13,7 @@ use crate::pool::worker::Worker;
 use crate::prefix::{Matches, Sightings};
 use crate::time::Nanos;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 /// Buffers that are reused, so that a decision does not allocate per candidate.
 #[derive(Default)]
@@ -94,7 +95,7 @@ impl Scheduler {
                 seed,
             });
         }
-        let until = hold_until.unwrap_or(now + answer.hold.min(self.config.hold_max));
+        let until = hold_until.unwrap_or(now + self.hold_for(request, answer.hold));
         if until > now && !answer.hold.is_zero() {
             return Verdict::Hold {
                 worker: choice.worker,
@@ -102,6 +103,17 @@ impl Scheduler {
             };
         }
         self.choose_seated(request, seed, now)
+    }
+
+    /// How long it holds. While others ask for the seats that it passes up, none of them stands
+    /// idle for it, and it holds for as long as the pool allows.
+    fn hold_for(&self, request: &Request, wanted: Duration) -> Duration {
+        let most = self.config.hold_max;
+        let class = self.line.class(request.ticket.class);
+        if class.is_some_and(|class| class.others_ask(&request.ticket)) {
+            return most;
+        }
+        wanted.min(most)
     }
 
     fn choose_pinned(

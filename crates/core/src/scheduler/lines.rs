@@ -89,6 +89,6 @@ impl Scheduler {
 fn predicted(class: &Class, line: &LineView, now: Nanos) -> Option<Duration> {
     let order = class.order(line.band);
     let each = line.dispatched_charge.checked_div(line.dispatched);
-    let before = order.ahead(line.line, each.unwrap_or(0) as f64, &class.drain);
-    class.drain.time_for(before, order.quantile(), now)
+    let ahead = order.ahead(line.line, each.unwrap_or(0) as f64, None);
+    class.drain.time_for(ahead, order.quantile(), now)
 }

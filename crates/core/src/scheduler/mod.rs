@@ -1,6 +1,6 @@
 //! The scheduler of one pool: what happens to a request between its arrival and its end.
 //!
-//! - `arrive`: place, hold, wait, refuse, dispatch; `candidates`: who could take it, and who does.
+//! - `arrive`: place, hold, wait, dispatch; `door`: admit, refuse, tell when; `candidates`: who could take it, and who does.
 //! - `attempt`: accepted, first token, finished, failed, cancelled; what they do to lease, belief,
 //!   home and health.
 //! - `fleet`: workers come, go, drain, report; a new life of a cache.
@@ -14,6 +14,7 @@ mod attempt;
 mod candidates;
 mod check;
 mod config;
+mod door;
 mod explain;
 mod fleet;
 mod lines;

@@ -37,8 +37,11 @@ impl Scheduler {
             held_for: None,
             charged: None,
             predicted: None,
+            promised: false,
+            whole: false,
             tag: None,
-            since: [0.0; 2],
+            since: None,
+            held_at: None,
             turn_came: None,
         }
     }
@@ -95,13 +98,14 @@ impl Scheduler {
                 let (standing, holds) = (request.ticket.standing, request.ticket.held_for);
                 self.line.stand(&mut request.ticket, Standing::Out, now);
                 request.ticket.class = class;
-                request.ticket.turn_came = None;
-                request.ticket.tag = None;
+                request.ticket.forget_order();
                 request.ticket.held_for = holds;
                 self.line.stand(&mut request.ticket, standing, now);
             }
             self.keep(request);
         }
+        // What was emptied may be of the same workers as another class: nobody is to join it.
+        self.line.forget_empty();
     }
 
     /// Whether a worker of the class has room for a request without a prompt.
@@ -165,11 +169,18 @@ impl Scheduler {
         self.line.settled(&ticket, actual, now);
     }
 
-    /// Ends a hold: it is the next of its line, and sits wherever a seat is.
-    pub(super) fn end_hold(&mut self, place: u64, now: Nanos) {
+    /// It is the next of its line; if it holds, that is over, and it sits wherever a seat is.
+    pub(super) fn goes_first(&mut self, place: u64, now: Nanos) {
         if let Some(mut request) = self.line.get(place).and_then(|id| self.take(id)) {
-            request.hold = Hold::Spent;
-            self.ask_again(&mut request, now);
+            match request.ticket.standing {
+                Standing::Holding => {
+                    request.hold = Hold::Spent;
+                    self.ask_again(&mut request, now);
+                }
+                Standing::Ready => self.line.goes_first(&request.ticket),
+                _ => debug_assert!(false, "who goes first waits for a seat"),
+            }
+            self.room = true;
             self.keep_waiting(request);
         }
     }
@@ -256,8 +267,7 @@ impl Scheduler {
         for id in ids {
             if let Some(mut request) = self.take(id) {
                 self.line.stand(&mut request.ticket, Standing::Out, now);
-                request.ticket.tag = None;
-                request.ticket.turn_came = None;
+                request.ticket.forget_order();
                 waiting.push(request);
             }
         }

@@ -33,6 +33,7 @@ struct Guest {
     charge: f64,
     /// What both lines had been charged when it came, and what had left its line unserved.
     then: [f64; 2],
+    arrived: Nanos,
     left_then: f64,
     sits: Option<AttemptId>,
     charged: bool,
@@ -48,12 +49,15 @@ pub(crate) struct Hall {
     workers: Vec<WorkerId>,
     /// A worker that said it is full has no seat for a second.
     full_until: Nanos,
+    /// Since when a seat is free.
+    free_since: Option<Nanos>,
     gone: [f64; 2],
     left: [f64; 2],
     largest: [f64; 2],
 }
 
 const SLOTS: u32 = 2;
+const HOLD_MAX: Duration = Duration::from_secs(2);
 
 impl Hall {
     pub(crate) fn new(share: f64, holds: bool) -> Self {
@@ -76,7 +80,7 @@ impl Hall {
         let mut config = PoolConfig {
             fairness,
             policy,
-            hold_max: Duration::from_secs(2),
+            hold_max: HOLD_MAX,
             ..PoolConfig::default()
         };
         let heavy = TenantTerms {
@@ -93,6 +97,7 @@ impl Hall {
             live: BTreeMap::new(),
             workers: Vec::new(),
             full_until: Nanos(0),
+            free_since: None,
             gone: [0.0; 2],
             left: [0.0; 2],
             largest: [0.0; 2],
@@ -191,6 +196,7 @@ impl Hall {
                 line,
                 charge,
                 then: self.gone,
+                arrived: self.now,
                 left_then: self.left[line],
                 sits: None,
                 charged: false,
@@ -284,15 +290,8 @@ impl Hall {
         let own_share = [self.share, 1.0 - self.share][line];
         let seen = self.gone[1 - line] - then[1 - line];
         let mut ahead = self.gone[line] - then[line] + charge;
-        // Who left, or holds and was passed, stood ahead all the same.
+        // Who left stood ahead all the same.
         ahead += self.left[line] - left_then;
-        if self.holds {
-            let before = self.live.range(..id).map(|(_, guest)| guest);
-            ahead += before
-                .filter(|guest| guest.line == line && !guest.charged)
-                .map(|guest| guest.charge)
-                .fold(0.0, f64::max);
-        }
         let bound = ahead * (1.0 - own_share) / own_share + self.largest[1 - line];
         assert!(
             seen <= bound + 1e-3,
@@ -301,14 +300,21 @@ impl Hall {
         self.gone[line] += charge;
     }
 
-    /// Without holds, nobody who was not tried yet waits while a seat is free.
-    fn nobody_waits_at_a_free_seat(&self) {
-        let fresh = |guest: &Guest| guest.sits.is_none() && !guest.charged;
-        let waits = self.live.values().any(fresh);
-        let free = self.scheduler.workers(self.now);
-        let free = free.iter().any(|worker| worker.running < SLOTS);
-        if !self.holds && self.full_until <= self.now {
-            assert!(!(waits && free), "a seat is free");
+    /// Nobody who was not tried yet waits while a seat is free, but to hold for another as long as
+    /// one may.
+    fn nobody_waits_at_a_free_seat(&mut self) {
+        let workers = self.scheduler.workers(self.now);
+        let free = workers.iter().any(|worker| worker.running < SLOTS);
+        if !free || self.full_until > self.now {
+            self.free_since = None;
+            return;
+        }
+        let since = *self.free_since.get_or_insert(self.now);
+        let fresh = |guest: &&Guest| guest.sits.is_none() && !guest.charged;
+        for guest in self.live.values().filter(fresh) {
+            let beside = self.now.since(since.max(guest.arrived));
+            let may = self.holds && beside < HOLD_MAX;
+            assert!(may, "a seat is free for {beside:?}");
         }
     }
 

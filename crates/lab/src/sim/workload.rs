@@ -91,6 +91,8 @@ pub struct Outcome {
     pub attempts: u32,
     /// What the queue charged for it, as estimated; 0: it never was dispatched.
     pub charged: u64,
+    /// Its start was predicted from what the scheduler had measured.
+    pub promised: bool,
     /// When it was dispatched, first turns and follow-ups both waited (it counted among them).
     pub contested: bool,
 }

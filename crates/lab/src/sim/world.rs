@@ -288,6 +288,7 @@ impl<'a> World<'a> {
             cached_tokens: None,
             attempts: 0,
             charged: 0,
+            promised: false,
             contested: false,
         };
         self.waiting[line(ask.turn)] += 1;
@@ -367,6 +368,7 @@ impl<'a> World<'a> {
         let matched = decision.candidates.iter().map(|c| c.matched_tokens).max();
         outcome.warmest_tokens = matched.unwrap_or(0).max(outcome.predicted_tokens);
         outcome.charged = decision.queueing.charge;
+        outcome.promised = decision.queueing.predicted_start.is_some();
         outcome.attempts += 1;
         self.waiting[line(live.ask.turn)] -= 1;
         live.attempt = Some((attempt, index));

@@ -175,6 +175,8 @@ impl Room {
         table.add_pulling(RequestLimits::default());
         table.add_pulling(RequestLimits::default());
         table.always(0, HOLD);
+        // While others ask for the seats that it passes up, a job holds for as long as the pool allows.
+        table.scheduler.config.hold_max = HOLD;
         Self {
             table,
             polls: [0; 3],

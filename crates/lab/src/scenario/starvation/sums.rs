@@ -57,6 +57,7 @@ pub struct Sums {
     /// Waits of those who were refused after they had waited.
     pub refused_waits: Waits,
     /// First turns (retries too) that were admitted and waited longer than the bound, whether they started or not.
+    /// Who came before anything was measured was promised nothing.
     pub late_starts: usize,
     /// Late starts as the scheduler itself counted them.
     pub promises_broken: u64,
@@ -103,8 +104,10 @@ impl Sums {
         let newcomers = || last.iter().copied();
         let follow_ups = || all().filter(|o| o.turn > 1);
         let refused = |o: &&Outcome| matches!(o.end, End::Refused { .. });
-        let late =
-            |o: &&Outcome| o.turn == 1 && !o.refused_at_the_door() && o.wait() > start_within;
+        let promised = |o: &Outcome| o.promised || o.dispatched.is_none();
+        let late = |o: &&Outcome| {
+            o.turn == 1 && !o.refused_at_the_door() && promised(o) && o.wait() > start_within
+        };
         let waited = |o: &&Outcome| refused(o) && !o.refused_at_the_door();
         let retried = || first_turns().filter(|o| o.tries > 0);
         let advice = |o: &Outcome| match o.end {

@@ -84,12 +84,11 @@ fn promise_starts_whom_it_admits_and_tells_the_others_at_the_door() {
     let scenario = short();
     let promise = play(&scenario, "promise");
     let rivals = ["turn_priority", "las"].map(|name| play(&scenario, name));
-    // Refused at once, and told when to come again.
+    // Refused at once, and told when to come again, as far ahead as that can be promised.
     assert!(promise.refused_at_the_door > 0, "{promise:?}");
-    assert_eq!(
-        (promise.refused_waits.count, promise.refused_without_advice),
-        (0, 0)
-    );
+    assert_eq!(promise.refused_waits.count, 0);
+    assert!(promise.advice.count > 0, "{promise:?}");
+    assert!(promise.advice.max <= Some(3_600.0), "{promise:?}");
     assert_eq!(promise.still_waiting, 0);
     // Whoever was admitted and started late was counted as a broken promise.
     assert_eq!(promise.late_starts as u64, promise.promises_broken);
@@ -116,25 +115,31 @@ fn promise_holds_over_loads() {
     }
 }
 
-// What `promise` is meant to do and does not do yet. Run them with `--run-ignored only`.
-
 #[test]
-#[ignore = "not met above four times the load: a few start late although no worker was lost"]
 fn promise_starts_everybody_whom_it_admits_in_time() {
-    let sums = play(&Starvation::default(), "promise");
-    assert_eq!(sums.late_starts, 0, "{sums:?}");
+    for load in [2.0, 3.0, Starvation::default().load()] {
+        let sums = play(&Starvation::default().at_load(load), "promise");
+        assert_eq!((sums.late_starts, sums.promises_broken), (0, 0), "{sums:?}");
+    }
 }
 
 #[test]
-#[ignore = "not met above capacity: others come in between and take the place"]
 fn who_comes_again_when_told_is_let_in() {
-    let sums = play(&Starvation::default(), "promise");
-    assert!(sums.retries >= 10, "{sums:?}");
-    assert!(sums.retries_admitted * 10 >= sums.retries * 9, "{sums:?}");
+    // The more of them come, the harder.
+    for retry_share in [0.1, 1.0] {
+        for load in [1.0, 2.0, 3.0, Starvation::default().load()] {
+            let scenario = Starvation {
+                retry_share,
+                ..Starvation::default().at_load(load)
+            };
+            let sums = play(&scenario, "promise");
+            assert!(sums.retries_admitted * 10 >= sums.retries * 9, "{sums:?}");
+            assert!(sums.retries >= 20 || retry_share < 1.0, "{sums:?}");
+        }
+    }
 }
 
 #[test]
-#[ignore = "not met where caches are tight: `session` holds too shortly for a home (`soft_affinity` meets it)"]
 fn promise_keeps_nine_tenths_of_the_reuse() {
     let scenario = Starvation {
         kv_tokens: 262_144,
