@@ -6,7 +6,7 @@
 //! other at `SPACING x each` (at least a second), and each has room for as many starts as fit in it.
 //! A slot begins when a seat is expected soon, where that can be known (`steady.rs`).
 //! A fresh newcomer is let in only if all who are due now, and the first who is due next, would still
-//! start in time; who comes within `GRACE` of its slot is not held up by the others' places.
+//! start in time; who comes within the grace of its slot is not held up by the others' places.
 //!
 //! Not everybody comes again. With the share `p` of those who did lately, a slot is given to so many
 //! that nearly all who come find room: `starts + floor(0.05 / p)` for few starts (another one comes with
@@ -31,8 +31,10 @@ use smallvec::SmallVec;
 
 /// How far slots lie apart, over the time that their starts take: what is left is for the fresh.
 const SPACING: f64 = 1.25;
-/// How long after its slot began a place is kept: clients sleep whole seconds, and a little more.
-const GRACE: Duration = Duration::from_secs(3);
+/// How long after its slot began a place is kept, at most and at least: clients sleep whole seconds,
+/// and a little more. In between: a third of what is promised.
+const GRACE_MOST: Duration = Duration::from_secs(3);
+const GRACE_LEAST: Duration = Duration::from_secs(1);
 /// Slots begin within this time from now.
 const AHEAD: Duration = Duration::from_secs(3_600);
 /// Seconds after which a time that is not good is taken all the same.
@@ -65,6 +67,8 @@ pub(crate) struct Want {
     /// How long its start takes the line, and whether with the line's whole share.
     pub(crate) each: Duration,
     pub(crate) whole: bool,
+    /// What is promised to those who are let in.
+    pub(crate) within: Duration,
 }
 
 /// What was promised to one.
@@ -78,6 +82,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 struct Slot {
     end: Nanos,
+    kept_until: Nanos,
     /// How many can start, and how many came.
     starts: u32,
     came: u32,
@@ -125,8 +130,8 @@ impl Book {
 
     /// Forgets whose slot is over.
     pub(crate) fn expire(&mut self, now: Nanos) {
-        while let Some((start, _)) = self.slots.first_key_value()
-            && *start + GRACE < now
+        while let Some((_, slot)) = self.slots.first_key_value()
+            && slot.kept_until < now
         {
             let Some((_, slot)) = self.slots.pop_first() else {
                 return;
@@ -227,6 +232,7 @@ impl Book {
         }
         let slot = self.slots.entry(start).or_insert(Slot {
             end: start + width,
+            kept_until: start + (want.within / 3).clamp(GRACE_LEAST, GRACE_MOST),
             starts,
             came: 0,
             guests: SmallVec::new(),

@@ -17,8 +17,9 @@ use rustc_hash::FxBuildHasher;
 pub(crate) struct Flows {
     /// Charge by finish tag and place.
     entries: BTreeMap<(Num, u64), f64>,
-    /// When they came, and their tags, by place.
+    /// When they came, and their tags, by place; kept only where `aged`.
     ages: BTreeMap<u64, (Nanos, Num)>,
+    pub(crate) aged: bool,
     /// Of each flow that waits: how many, and the last tag.
     flows: HashMap<u64, (u32, f64), FxBuildHasher>,
     virtual_time: f64,
@@ -35,14 +36,19 @@ impl Flows {
         flow.1 = flow.1.max(tag);
         self.entries
             .insert((Num(tag), ticket.place), ticket.charge());
-        self.ages.insert(ticket.place, (ticket.arrived, Num(tag)));
+        if self.aged {
+            self.ages.insert(ticket.place, (ticket.arrived, Num(tag)));
+        }
     }
 
     pub(crate) fn leave(&mut self, ticket: &Ticket) -> bool {
-        let Some((_, tag)) = self.ages.remove(&ticket.place) else {
+        let at = ticket.tag.map(|tag| (Num(tag), ticket.place));
+        if at.and_then(|at| self.entries.remove(&at)).is_none() {
             return false;
-        };
-        self.entries.remove(&(tag, ticket.place));
+        }
+        if self.aged {
+            self.ages.remove(&ticket.place);
+        }
         if let Some(flow) = self.flows.get_mut(&ticket.flow) {
             flow.0 = flow.0.saturating_sub(1);
             if flow.0 == 0 {
@@ -77,6 +83,6 @@ impl Flows {
     }
 
     pub(crate) fn holds(&self, place: u64) -> bool {
-        self.ages.contains_key(&place)
+        self.entries.keys().any(|(_, own)| *own == place)
     }
 }

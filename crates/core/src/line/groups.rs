@@ -32,13 +32,24 @@ pub(crate) struct Groups {
     idle: BTreeSet<(Num, u64)>,
     /// The least tag that anybody who waited had; never falls.
     floor: f64,
+    /// Those who wait for longest may be asked for.
+    aged: bool,
 }
 
 impl Groups {
+    /// In which `head` can be asked for those who are overdue.
+    pub(crate) fn aged() -> Self {
+        Self {
+            aged: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn join(&mut self, ticket: &mut Ticket, cost: f64) {
         let key = ticket.tenant.0;
         let floor = self.least();
         let member = self.members.entry(key).or_default();
+        member.inner.aged = self.aged;
         if member.inner.is_empty() {
             self.idle.remove(&(Num(member.tag), key));
             member.tag = member.tag.max(floor);

@@ -155,7 +155,7 @@ impl Promise {
     pub(crate) fn new(options: Options) -> Self {
         Self {
             options,
-            lanes: [Lane::default(), Lane::default()],
+            lanes: [Lane::aged(), Lane::default()],
             owed: 0.0,
             floor: false,
             near_floor: false,

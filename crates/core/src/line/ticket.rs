@@ -91,8 +91,8 @@ pub(crate) struct Ticket {
     pub(crate) charged: Option<ClassId>,
     /// When it would start, as predicted at the door.
     pub(crate) predicted: Option<Duration>,
-    /// That was measured, not guessed: it was promised to start within what the policy states.
-    pub(crate) promised: bool,
+    /// That rests on what was measured.
+    pub(crate) measured: bool,
     /// It starts with the whole share of its line, whatever is in force.
     pub(crate) whole: bool,
     /// Its place in the order of its flows, given when it first joins.

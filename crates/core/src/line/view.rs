@@ -80,8 +80,7 @@ pub struct LineView {
     pub dispatched: u64,
     /// Their charge.
     pub dispatched_charge: u64,
-    /// First turns that waited and started within `start_within`. Of both, only those to whom it
-    /// was promised: whose start could be predicted from what was measured.
+    /// First turns that waited and started within `start_within`.
     pub promises_kept: u64,
     /// First turns that waited longer than `start_within`, whether they started or gave up.
     pub promises_broken: u64,

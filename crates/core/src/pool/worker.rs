@@ -107,6 +107,11 @@ impl Worker {
             && (guest.plain || !limits.plain_only)
     }
 
+    /// Whether it takes whatever comes: no limits, and no list of models.
+    pub(crate) fn takes_everything(&self) -> bool {
+        self.models.is_empty() && self.limits == RequestLimits::default()
+    }
+
     /// Replaces what it lists.
     pub(crate) fn set_models(&mut self, mut models: Vec<ModelKey>) {
         models.sort_unstable();

@@ -43,8 +43,8 @@ impl Scheduler {
             && self.has_candidate(&request, now)
         {
             // Others ask for the same seats, and none of them is free.
-            self.gather(&request, None, now);
-            self.estimate(&mut request);
+            let matched = self.matched_most(&request, now);
+            self.estimate(&mut request, matched);
             self.wait(request, None, now, effects);
             return;
         }
@@ -66,7 +66,9 @@ impl Scheduler {
         effects: &mut Vec<Effect>,
     ) {
         let mut verdict = self.choose(&request, now);
-        self.estimate(&mut request);
+        let candidates = &self.scratch.candidates;
+        let matched = candidates.iter().map(|c| c.matched_tokens).max();
+        self.estimate(&mut request, matched.unwrap_or(0));
         if matches!(verdict, Verdict::Hold { .. })
             && (self.door(&mut request, now).is_some() || !self.line.may_hold(&request.ticket))
         {
@@ -199,8 +201,7 @@ impl Scheduler {
         let ticket = &request.ticket;
         let class = self.line.class(ticket.class);
         let limit = class.and_then(|c| c.order(ticket.band).start_within(ticket.line));
-        let promised = ticket.promised && request.attempts == 0;
-        let Some(limit) = limit.filter(|_| promised) else {
+        let Some(limit) = limit.filter(|_| request.attempts == 0) else {
             return;
         };
         let line = self.line.counts.line(ticket.band, ticket.line);

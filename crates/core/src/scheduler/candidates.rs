@@ -241,6 +241,23 @@ impl Scheduler {
         self.scratch = scratch;
     }
 
+    /// Prompt tokens that one of those who could take it is believed to hold, at most.
+    pub(super) fn matched_most(&mut self, request: &Request, now: Nanos) -> u32 {
+        let mut scratch = core::mem::take(&mut self.scratch);
+        self.look_up(request, &mut scratch, now);
+        let most = |takes: fn(&Worker, Nanos) -> bool| {
+            let workers = self.fleet.iter();
+            let workers = workers.filter(|w| takes(w, now) && could_take(w, request));
+            let blocks = workers.map(|w| self.belief(w, request, &scratch, now).blocks);
+            blocks.max()
+        };
+        let blocks = most(|worker, now| worker.health.takes_work(now))
+            .or_else(|| most(|worker, now| worker.health.last_resort(now)))
+            .unwrap_or(0);
+        self.scratch = scratch;
+        leading_tokens(&request.guest, request.prompt_tokens, blocks, &self.config)
+    }
+
     /// The worker that is kept free of newcomers for one who was passed too often: that with the
     /// least open prefill. Its prefill ends, so that wait is bounded.
     fn kept_free(&self, newcomer: &Request, now: Nanos) -> Option<WorkerId> {
@@ -341,9 +358,10 @@ impl Scheduler {
 
 /// Whether the worker takes work and has a free slot.
 pub(super) fn has_room(worker: &Worker, now: Nanos) -> bool {
-    (worker.health.takes_work(now) || worker.health.last_resort(now))
+    // Seats first: in a full pool that is all there is to look at.
+    worker.seats_for(0, now)
+        && (worker.health.takes_work(now) || worker.health.last_resort(now))
         && !worker.health.saturated(now)
-        && worker.seats_for(0, now)
 }
 
 pub(super) fn could_take(worker: &Worker, request: &Request) -> bool {

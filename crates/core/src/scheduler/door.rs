@@ -58,7 +58,7 @@ impl Scheduler {
         let ticket = &mut request.ticket;
         let whole = ticket.whole.then_some(true);
         ticket.predicted = self.line.predict(ticket, 0.0, whole, now);
-        request.ticket.promised = self.line.measured(&request.ticket);
+        request.ticket.measured = self.line.measured(&request.ticket);
         let limit = self.start_within(&request.ticket)?;
         let late = self.late(request, limit, now);
         late.then_some(Refusal::StartTooLate)
@@ -174,6 +174,7 @@ impl Scheduler {
             first,
             each,
             whole: class.order(ticket.band).whole_later(),
+            within: limit,
         };
         let at = book.book(guest, want, good, now)?;
         let seconds = libm::ceil(at.since(now).as_secs_f64()).max(1.0);

@@ -41,7 +41,7 @@ impl Scheduler {
                 line: request.ticket.line,
                 band: request.ticket.band,
                 charge: request.ticket.charge() as u64,
-                predicted_start: request.ticket.predicted.filter(|_| request.ticket.promised),
+                predicted_start: request.ticket.predicted.filter(|_| request.ticket.measured),
                 waiting: self.line.waiting(request.ticket.band),
             },
             identity: request.guest.identity,

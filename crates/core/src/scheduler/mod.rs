@@ -32,6 +32,7 @@ use crate::ids::{RequestId, WorkerId};
 use crate::input::{Effect, Input};
 use crate::limits::RESPONSES_MAX;
 use crate::line::Line;
+use crate::line::ticket::ClassId;
 use crate::place::{Policy, PolicyConfig};
 use crate::pool::fleet::Fleet;
 use crate::pool::ratio::BytesPerToken;
@@ -121,6 +122,9 @@ pub struct Scheduler {
     fleet_changed: bool,
     /// Which workers there are, or which requests they take, has changed since.
     members_changed: bool,
+    /// Every worker takes every request; and the class of those whom all could take.
+    alike: bool,
+    everyone: Option<ClassId>,
     /// The line is being served; those who did not fit in this pass.
     passing: bool,
     misfits: Vec<u64>,
@@ -160,6 +164,8 @@ impl Scheduler {
             room: false,
             fleet_changed: false,
             members_changed: false,
+            alike: false,
+            everyone: None,
             passing: false,
             misfits: Vec::new(),
             config,

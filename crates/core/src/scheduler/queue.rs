@@ -37,7 +37,7 @@ impl Scheduler {
             held_for: None,
             charged: None,
             predicted: None,
-            promised: false,
+            measured: false,
             whole: false,
             tag: None,
             since: None,
@@ -48,10 +48,21 @@ impl Scheduler {
 
     /// Puts a request that does not wait into the class of those whom the same workers could take.
     pub(super) fn classify(&mut self, request: &mut Request, now: Nanos) {
+        let plain = self.alike && request.failed.is_empty();
+        let plain = plain && request.guest.previous_response.is_none();
+        if let Some(class) = self.everyone.filter(|_| plain)
+            && self.line.class(class).is_some()
+        {
+            request.ticket.class = class;
+            return;
+        }
         let workers = self.takers(request, now);
         let bands = self.config.bands.len();
         let fairness = &self.config.fairness;
         request.ticket.class = self.line.class_of(workers, fairness, bands);
+        if plain {
+            self.everyone = Some(request.ticket.class);
+        }
     }
 
     /// Who could take it, healthy or not.
@@ -67,6 +78,8 @@ impl Scheduler {
     /// accounts as long as anybody of it stays in it.
     pub(super) fn regroup(&mut self, now: Nanos) {
         self.line.forget_empty();
+        self.everyone = None;
+        self.alike = self.fleet.iter().all(|worker| worker.takes_everything());
         let mut groups: Vec<(Vec<WorkerId>, ClassId)> = Vec::new();
         let mut ids: Vec<_> = self.line.iter().map(|(_, id)| id).collect();
         // The accounts are those of the ones who have not sat yet.
@@ -111,26 +124,23 @@ impl Scheduler {
     /// Whether a worker of the class has room for a request without a prompt.
     pub(super) fn class_room(&self, class: &Class, now: Nanos) -> bool {
         let workers = || class.workers.iter().filter_map(|id| self.fleet.get(*id));
-        let mut work = false;
+        let mut last_resort = false;
         for worker in workers() {
-            if worker.health.takes_work(now) {
-                work = true;
-                if has_room(worker, now) {
+            if has_room(worker, now) {
+                if worker.health.takes_work(now) {
                     return true;
                 }
+                last_resort = true;
             }
         }
-        !work && workers().any(|worker| has_room(worker, now))
+        last_resort && !workers().any(|worker| worker.health.takes_work(now))
     }
 
-    /// Estimates what it will be charged, once, from the candidates that were just gathered.
-    pub(super) fn estimate(&self, request: &mut Request) {
+    /// Estimates what it will be charged, once, from what the candidates hold of it.
+    pub(super) fn estimate(&self, request: &mut Request, matched: u32) {
         if request.ticket.bill != Bill::default() {
             return;
         }
-        let candidates = &self.scratch.candidates;
-        let matched = candidates.iter().map(|c| c.matched_tokens).max();
-        let matched = matched.unwrap_or(0);
         let (uncached, resident) = self.lease_tokens(request, matched);
         let prompts = u64::from(request.guest.extra_prompts) + 1;
         let prompt = u64::from(request.prompt_tokens).saturating_mul(prompts);
@@ -272,6 +282,7 @@ impl Scheduler {
             }
         }
         self.line.forget_empty();
+        self.everyone = None;
         for mut request in waiting {
             self.classify(&mut request, now);
             let standing = request.asking();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use maitred_core::decision::Reason;
+use maitred_core::decision::{Decision, Reason};
 use maitred_core::ids::TenantId;
 use maitred_core::request::{BlockHash, Failure, Refusal};
 use maitred_core::time::Nanos;
@@ -98,6 +98,19 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// It was sent to a worker.
+    pub(crate) fn sits(&mut self, decision: &Decision, now: Nanos) {
+        self.dispatched = Some(now);
+        self.worker = Some(decision.worker.slot);
+        self.reason = Some(decision.reason);
+        self.predicted_tokens = decision.predicted_cached_tokens;
+        let matched = decision.candidates.iter().map(|c| c.matched_tokens).max();
+        self.warmest_tokens = matched.unwrap_or(0).max(self.predicted_tokens);
+        self.charged = decision.queueing.charge;
+        self.promised = decision.queueing.predicted_start.is_some();
+        self.attempts += 1;
+    }
+
     /// From its arrival to its dispatch, or to its end where it never was dispatched.
     #[must_use]
     pub fn wait(&self) -> Duration {

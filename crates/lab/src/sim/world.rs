@@ -361,15 +361,7 @@ impl<'a> World<'a> {
         };
         let outcome = &mut live.outcome;
         outcome.contested = self.waiting.iter().all(|count| *count > 0);
-        outcome.dispatched = Some(now);
-        outcome.worker = Some(decision.worker.slot);
-        outcome.reason = Some(decision.reason);
-        outcome.predicted_tokens = decision.predicted_cached_tokens;
-        let matched = decision.candidates.iter().map(|c| c.matched_tokens).max();
-        outcome.warmest_tokens = matched.unwrap_or(0).max(outcome.predicted_tokens);
-        outcome.charged = decision.queueing.charge;
-        outcome.promised = decision.queueing.predicted_start.is_some();
-        outcome.attempts += 1;
+        outcome.sits(decision, now);
         self.waiting[line(live.ask.turn)] -= 1;
         live.attempt = Some((attempt, index));
         let job = Job {

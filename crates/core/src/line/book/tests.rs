@@ -23,6 +23,7 @@ fn book(book: &mut Book, guest: Guest, each: f64, now: u64) -> Option<u64> {
         first: Duration::from_secs(5),
         each: Duration::from_secs_f64(each),
         whole: true,
+        within: Duration::from_secs(10),
     };
     let start = book.book(guest, want, |_| true, at(now))?;
     book.check().unwrap();
@@ -152,6 +153,7 @@ fn a_slot_begins_when_a_seat_is_near() {
         first: Duration::from_secs(5),
         each: Duration::from_secs(8),
         whole: true,
+        within: Duration::from_secs(10),
     };
     // A seat is near in the second half of every 20 s.
     let good = |time: Nanos| time.since(at(0)).as_secs() % 20 >= 10;

@@ -38,6 +38,14 @@ pub(super) struct Lane {
 }
 
 impl Lane {
+    /// One in which those who are overdue go first.
+    pub(super) fn aged() -> Self {
+        Self {
+            tenants: Groups::aged(),
+            ..Self::default()
+        }
+    }
+
     /// Place and charge of the next.
     pub(super) fn head(&mut self, now: Nanos, overdue: Option<Duration>) -> Option<(u64, f64)> {
         if let Some(next) = self.next.front() {

@@ -1,6 +1,7 @@
 //! Each rule of the scheduler on a small table, with values computed by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bands;
 mod belief;
 mod breakdown;
 mod events;
@@ -9,6 +10,7 @@ mod line;
 mod lines;
 mod overload;
 mod pull;
+mod rivals;
 mod seats;
 mod tokens;
 

@@ -57,9 +57,10 @@ pub struct Sums {
     /// Waits of those who were refused after they had waited.
     pub refused_waits: Waits,
     /// First turns (retries too) that were admitted and waited longer than the bound, whether they started or not.
-    /// Who came before anything was measured was promised nothing.
     pub late_starts: usize,
-    /// Late starts as the scheduler itself counted them.
+    /// The same of those who came before anything was measured that their start could be predicted from.
+    pub late_unmeasured: usize,
+    /// Late starts of both kinds as the scheduler itself counted them.
     pub promises_broken: u64,
     /// Refused newcomers who came once more when they were told to.
     pub retries: usize,
@@ -104,10 +105,9 @@ impl Sums {
         let newcomers = || last.iter().copied();
         let follow_ups = || all().filter(|o| o.turn > 1);
         let refused = |o: &&Outcome| matches!(o.end, End::Refused { .. });
-        let promised = |o: &Outcome| o.promised || o.dispatched.is_none();
-        let late = |o: &&Outcome| {
-            o.turn == 1 && !o.refused_at_the_door() && promised(o) && o.wait() > start_within
-        };
+        let late =
+            |o: &&Outcome| o.turn == 1 && !o.refused_at_the_door() && o.wait() > start_within;
+        let promised = |o: &&Outcome| o.promised || o.dispatched.is_none();
         let waited = |o: &&Outcome| refused(o) && !o.refused_at_the_door();
         let retried = || first_turns().filter(|o| o.tries > 0);
         let advice = |o: &Outcome| match o.end {
@@ -131,7 +131,8 @@ impl Sums {
                     .map(Outcome::wait),
             ),
             refused_waits: Waits::of(first_turns().filter(waited).map(Outcome::wait)),
-            late_starts: first_turns().filter(late).count(),
+            late_starts: first_turns().filter(late).filter(promised).count(),
+            late_unmeasured: first_turns().filter(late).filter(|o| !promised(o)).count(),
             promises_broken: run
                 .lines
                 .lines

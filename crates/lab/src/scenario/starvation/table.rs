@@ -62,8 +62,8 @@ pub fn table(rows: &[(String, Sums)]) -> String {
 pub const LEGEND: &str = "\
 load     what clients would take if nobody waited, over what there is
 came     newcomers; started: their first turn was served; door: refused at once; waited: refused after waiting;
-         open: still waiting at the end; late: admitted, but not started within start_within (who came before
-         anything was measured was promised nothing)
+         open: still waiting at the end; late: admitted, but not started within start_within
+         (but for those who came before anything was measured)
 start    seconds that first turns waited; cont.: seconds that follow-ups waited; refused: follow-ups refused
 starved  deep conversations that got nothing in the last quarter of the time
 share    first turns' part of the charge dispatched while both lines waited

