@@ -109,6 +109,9 @@ pub(crate) struct ArrivalsArgs {
     /// Seconds before a follow-up, where the trace does not say.
     #[arg(long, value_name = "SECONDS", default_value_t = Arrivals::default().pause)]
     pause: f64,
+    /// Draw when sessions begin although the trace says: for sessions that were recorded one after the other.
+    #[arg(long)]
+    draw_starts: bool,
     /// At most so many requests, from the beginning of the file.
     #[arg(long, value_name = "COUNT")]
     limit: Option<usize>,
@@ -119,6 +122,7 @@ impl ArrivalsArgs {
         let arrivals = Arrivals {
             rate: self.session_rate,
             pause: self.pause,
+            drawn: self.draw_starts,
         };
         PlanReader::new(arrivals, self.limit.unwrap_or(usize::MAX))
     }

@@ -62,6 +62,9 @@ pub(super) struct GridArgs {
     /// newcomers and follow-ups get. The placement is the default where none is named.
     #[arg(long, conflicts_with = "fairness")]
     frontier: bool,
+    /// Also print how every placement differs from this one, seed by seed, and whether that is more than noise.
+    #[arg(long, value_name = "NAME")]
+    against: Option<String>,
     /// Write a page with drawings to a file as well: no script, nothing from the network.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -222,6 +225,7 @@ pub(super) fn run(args: &GridArgs) -> Result<String, String> {
     }
     let mut room = args.room.room()?;
     let axes = args.axes()?;
+    checked(args, &axes)?;
     let what = match &args.trace {
         Some(path) => path.display().to_string(),
         None => args.workload.clone(),
@@ -263,7 +267,9 @@ pub(super) fn run(args: &GridArgs) -> Result<String, String> {
     } else if args.frontier {
         format!("{}\n{FRONTIER_LEGEND}", grid::frontier_table(&cells))
     } else {
-        format!("{}\n{LEGEND}", table(&cells))
+        let against = args.against.as_ref();
+        let paired = against.map(|name| format!("{}\n", grid::paired_table(&cells, name)));
+        format!("{}\n{}{LEGEND}", table(&cells), paired.unwrap_or_default())
     })
 }
 
@@ -299,6 +305,16 @@ impl Trace {
         let mut plan = self.reader.plan(self.block_tokens, seed);
         plan.stretch(1.0 / factor);
         plan
+    }
+}
+
+/// The placement that others are compared with must be among them.
+fn checked(args: &GridArgs, axes: &Axes) -> Result<(), String> {
+    match &args.against {
+        Some(name) if !axes.placements.iter().any(|(known, _)| known == name) => Err(format!(
+            "--against {name}: must be one of the placements that are played"
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod frontier;
 mod named;
+mod paired;
 mod prepared;
 mod slo;
 mod spread;
@@ -11,15 +12,18 @@ mod sums;
 mod table;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 pub use frontier::{FRONTIER_LEGEND, frontier, frontier_table};
 pub use named::{fairness, fleet_event, placement};
+pub use paired::{Paired, Way, paired, paired_table};
 pub use prepared::{Prepared, offered_load};
 pub use slo::Slo;
 pub use spread::Spread;
 pub use sums::{FirstTurns, Quantiles, Sums};
 pub(crate) use table::lines;
 pub use table::{LEGEND, rows, table};
+pub use timeline::Timeline;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -117,12 +121,17 @@ pub struct Cell {
     pub placement: String,
     /// As it was named.
     pub fairness: String,
-    /// Offered load, as scaled to or as it stood.
+    /// The load that was asked for; None: the traffic as it stood.
+    pub asked: Option<f64>,
+    /// The load that it came to.
     pub load: f64,
     /// The seed.
     pub seed: u64,
     /// What came of it.
     pub sums: Sums,
+    /// Requests on each worker over time; for drawings.
+    #[serde(skip)]
+    pub timeline: Timeline,
 }
 
 /// Plays every cell, on so many threads. `watch` hears of each one that is done: how many are, of how many, and which.
@@ -163,9 +172,11 @@ pub fn play(
                 row: at / axes.seeds.len(),
                 placement: placement.clone(),
                 fairness: fairness.clone(),
+                asked: axes.loads[load],
                 load: plan.load,
                 seed: axes.seeds[seed],
                 sums: Sums::of(plan, room, &run),
+                timeline: Timeline::of(&run),
             });
             if let Ok(cell) = &result {
                 let mut count = done.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,7 @@
 //! A page that a person would rather look at than read: self-contained, no script, nothing from the network.
 
 mod chart;
+mod heat;
 #[cfg(test)]
 mod tests;
 
@@ -30,15 +31,14 @@ const METRICS: &[Metric] = &[
         |s| Some(100.0 * s.reuse?),
     ),
     (
-        "Longest wait in the line (s)",
+        "First turns: 99th percentile of the wait in the line (s)",
         "less is better; refused ones too",
-        |s| {
-            s.wait_first
-                .max
-                .into_iter()
-                .chain(s.wait_later.max)
-                .reduce(f64::max)
-        },
+        |s| s.wait_first.p99,
+    ),
+    (
+        "Follow-ups: 99th percentile of the wait in the line (s)",
+        "less is better; refused ones too",
+        |s| s.wait_later.p99,
     ),
     ("Most work of one worker over the mean", "1 is even", |s| {
         s.imbalance
@@ -92,6 +92,7 @@ pub fn page(what: &str, command: &str, cells: &[Cell]) -> String {
         );
     }
     page.push_str("</div>");
+    page.push_str(&timelines(&rows));
     page.push_str(&table(&rows));
     page.push_str("</html>\n");
     page
@@ -166,6 +167,34 @@ fn chart(rows: &[&[Cell]], value: fn(&Sums) -> Option<f64>, with_most: bool) -> 
         most: ceiling,
     }
     .svg()
+}
+
+/// Drawings of the highest load, first seed.
+fn timelines(rows: &[&[Cell]]) -> String {
+    let highest = rows
+        .iter()
+        .filter_map(|row| mean_load(row))
+        .fold(0.0, f64::max);
+    let shown = rows.iter().filter(|row| mean_load(row) == Some(highest));
+    let cells: Vec<&Cell> = shown.filter_map(|row| row.first()).collect();
+    let top = cells
+        .iter()
+        .map(|cell| heat::top(&cell.timeline))
+        .fold(0.0, f32::max);
+    let mut html = format!(
+        "<h2>Requests on each worker over time, at load {highest:.2}</h2><p>A row is a worker; the darkest is {top:.0} \
+         requests at once. First seed.</p><div class=grid>"
+    );
+    for cell in cells {
+        let drawn = heat::svg(&cell.timeline, top);
+        let _ = write!(
+            html,
+            "<figure><h2>{}</h2>{drawn}</figure>",
+            escaped(&name(cell))
+        );
+    }
+    html.push_str("</div>");
+    html
 }
 
 fn table(rows: &[&[Cell]]) -> String {

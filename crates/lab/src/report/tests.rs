@@ -43,15 +43,19 @@ fn sound(page: &str) {
 fn one_load_has_bars_and_several_have_lines() {
     let bars = made(&[None]);
     sound(&bars);
-    assert_eq!(bars.matches("<svg").count(), 6);
+    assert_eq!(
+        bars.matches("<svg").count(),
+        7 + 2,
+        "drawings, and a timeline for each policy"
+    );
     assert!(bars.contains("<rect") && !bars.contains("class=series"));
     assert!(bars.contains("session fcfs") && bars.contains("random fcfs"));
     let lines = made(&[Some(0.02), Some(0.06)]);
     sound(&lines);
     assert_eq!(
         lines.matches("class=series").count(),
-        12,
-        "two policies, six drawings"
+        14,
+        "two policies, seven drawings"
     );
     assert_eq!(lines.matches("<tr>").count(), 5, "heads and four rows");
 }

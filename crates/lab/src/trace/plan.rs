@@ -17,6 +17,8 @@ pub struct Arrivals {
     pub rate: f64,
     /// Seconds before a follow-up whose time the trace does not say.
     pub pause: f64,
+    /// Times of the trace are not gone by: for sessions that were recorded one after the other.
+    pub drawn: bool,
 }
 
 impl Default for Arrivals {
@@ -25,6 +27,7 @@ impl Default for Arrivals {
         Self {
             rate: 0.1,
             pause: 5.0,
+            drawn: false,
         }
     }
 }
@@ -126,7 +129,7 @@ impl PlanReader {
         };
         self.kept.push(Kept {
             session,
-            at: row.at,
+            at: row.at.filter(|_| !self.arrivals.drawn),
             pause: row.pause,
             called_by: row.called_by,
             awaited: row.awaited,

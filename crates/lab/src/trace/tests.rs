@@ -89,6 +89,26 @@ fn follow_ups_of_timed_traces_wait_for_their_answer_and_their_time() {
 }
 
 #[test]
+fn starts_may_be_drawn_although_the_trace_has_times() {
+    let arrivals = Arrivals {
+        drawn: true,
+        pause: 7.0,
+        ..Arrivals::default()
+    };
+    let mut reader = PlanReader::new(arrivals, 2);
+    for row in rows(MOONCAKE).1.into_iter().rev() {
+        reader.take(row).unwrap();
+    }
+    assert_eq!(reader.left_out(), 1);
+    let (one, other) = (reader.plan(512, 1), reader.plan(512, 2));
+    assert_ne!(
+        one.requests[0].begin, other.requests[0].begin,
+        "by the seed"
+    );
+    assert!(one.requests.iter().all(|r| matches!(r.begin, Begin::At(_))));
+}
+
+#[test]
 fn bailian_sessions_follow_their_parents() {
     let text = r#"{"chat_id":7,"parent_chat_id":-1,"timestamp":1.5,"input_length":40,"output_length":9,"type":"text","turn":1,"hash_ids":[1,2,3]}
 {"chat_id":8,"parent_chat_id":99,"timestamp":2,"input_length":16,"output_length":9,"type":"file","turn":2,"hash_ids":[4]}
