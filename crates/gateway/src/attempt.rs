@@ -63,8 +63,8 @@ pub(crate) struct Guest {
     first_token: Option<Nanos>,
     /// What the scheduler is to be told before anything is waited for.
     news: News,
-    /// A failed attempt of which is not yet known whether another follows.
-    pending: Option<(AttemptRecord, Failure)>,
+    /// A failed attempt of which is not yet known whether another follows; apart, because it is rare.
+    pending: Option<Box<(AttemptRecord, Failure)>>,
     /// How the present attempt's job was lost, where its worker pulls.
     lost: Option<Loss>,
     /// The scheduler still counts on us.
@@ -114,7 +114,7 @@ impl Guest {
             self.ticket.waits(true);
             match self.ticket.verdict().await {
                 Verdict::Dispatched(decision) => {
-                    if let Some((record, failure)) = self.pending.take() {
+                    if let Some((record, failure)) = self.pending.take().map(|p| *p) {
                         self.pool.metrics.retried(failure);
                         self.story.gateway.keep(record);
                     }
@@ -146,8 +146,8 @@ impl Guest {
     }
 
     /// Where its verdicts come from.
-    pub(crate) fn ticket(&self) -> Arc<Ticket> {
-        Arc::clone(&self.ticket)
+    pub(crate) fn ticket(&self) -> &Arc<Ticket> {
+        &self.ticket
     }
 
     /// Which attempt it is, from 1; 0 before the first.
@@ -277,7 +277,7 @@ impl Guest {
             status,
             Usage::default(),
         );
-        self.pending = Some((record, failure));
+        self.pending = Some(Box::new((record, failure)));
         let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) else {
             return;
         };
@@ -306,7 +306,7 @@ impl Guest {
         // The scheduler has forgotten it already.
         self.open = false;
         let model = Arc::clone(&self.story.model);
-        if let Some((mut record, _)) = self.pending.take() {
+        if let Some((mut record, _)) = self.pending.take().map(|p| *p) {
             record.outcome = Outcome::Failed;
             model.request(self.story.endpoint, Outcome::Failed);
             self.story.gateway.keep(record);

@@ -64,6 +64,11 @@ impl Ticket {
         .await
     }
 
+    /// Whether there is a verdict that was not asked for yet.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.inner.lock().verdict.is_some()
+    }
+
     /// Whether its request waits for a seat, as the request itself last said.
     pub(crate) fn in_line(&self) -> bool {
         self.in_line.load(Ordering::Relaxed)

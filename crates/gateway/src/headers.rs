@@ -62,20 +62,79 @@ fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .filter(|name| !matches!(*name, "" | "close" | "keep-alive"))
 }
 
-/// What a request to a worker is made of, beside the client's headers.
+/// The client's target and headers as far as they may go to a worker, as lines of a head. A request
+/// that waits keeps these bytes and not the map, which takes several times as much, nor the buffer
+/// that all was read into.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Passing {
+    /// Path and query.
+    pub(crate) target: Box<str>,
+    lines: Box<[u8]>,
+    /// Where the credentials begin, and of these `authorization`, which comes last.
+    credentials: u32,
+    authorization: u32,
+}
+
+impl Passing {
+    /// `decoded`: the body was decoded here, so that its coding is not sent on. `tenant_header`: the
+    /// header in which tenants are named to us, not sent on.
+    pub(crate) fn of(
+        uri: &Uri,
+        headers: &HeaderMap,
+        decoded: bool,
+        tenant_header: Option<&str>,
+    ) -> Self {
+        let has_named = headers.contains_key(CONNECTION);
+        let named = |name: &str| {
+            has_named && connection_names(headers).any(|n| n.eq_ignore_ascii_case(name))
+        };
+        let (mut lines, mut keys, mut authorization) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, value) in headers {
+            let name = name.as_str();
+            let to = match about(name) {
+                About::Connection | About::Ours | About::Request => continue,
+                About::ContentEncoding if decoded => continue,
+                About::Credential if name == "authorization" => &mut authorization,
+                About::Credential => &mut keys,
+                About::ContentEncoding | About::Worker | About::Else => &mut lines,
+            };
+            if tenant_header != Some(name) && !named(name) {
+                put(to, name, value);
+            }
+        }
+        let credentials = lines.len() as u32;
+        let authorization_at = credentials + keys.len() as u32;
+        lines.append(&mut keys);
+        lines.append(&mut authorization);
+        Self {
+            target: uri.path_and_query().map_or("/", |p| p.as_str()).into(),
+            lines: lines.into(),
+            credentials,
+            authorization: authorization_at,
+        }
+    }
+
+    /// What goes to a worker: with the credentials or without, and without `authorization` where the
+    /// worker has its own.
+    fn lines(&self, credentials: bool, has_own: bool) -> &[u8] {
+        let end = match (credentials, has_own) {
+            (false, _) => self.credentials as usize,
+            (true, true) => self.authorization as usize,
+            (true, false) => self.lines.len(),
+        };
+        self.lines.get(..end).unwrap_or_default()
+    }
+}
+
+/// What a request to a worker is made of.
 pub(crate) struct Outbound<'a> {
     pub(crate) method: &'a Method,
-    pub(crate) uri: &'a Uri,
-    pub(crate) headers: &'a HeaderMap,
+    pub(crate) passing: &'a Passing,
     pub(crate) request_id: &'a HeaderValue,
     pub(crate) traceparent: &'a HeaderValue,
     /// The body's length; None: the request has none.
     pub(crate) body_length: Option<usize>,
-    /// The body was decoded here: its coding is not sent on.
-    pub(crate) decoded: bool,
     pub(crate) pass_credentials: bool,
-    /// The header in which tenants are named to us: not sent on.
-    pub(crate) tenant_header: Option<&'a str>,
 }
 
 /// The head of the request to a worker.
@@ -89,7 +148,7 @@ pub(crate) fn request_head(
     head.extend_from_slice(out.method.as_str().as_bytes());
     head.push(b' ');
     head.extend_from_slice(base_path.as_bytes());
-    let target = out.uri.path_and_query().map_or("/", |p| p.as_str());
+    let target = &*out.passing.target;
     if !target.starts_with('/') {
         head.push(b'/');
     }
@@ -97,14 +156,8 @@ pub(crate) fn request_head(
     head.extend_from_slice(b" HTTP/1.1\r\nhost: ");
     head.extend_from_slice(authority.as_bytes());
     head.extend_from_slice(b"\r\n");
-    let has_named = out.headers.contains_key(CONNECTION);
-    for (name, value) in out.headers {
-        let named = has_named
-            && connection_names(out.headers).any(|n| n.eq_ignore_ascii_case(name.as_str()));
-        if !named && goes_up(name.as_str(), out, authorization.is_some()) {
-            put(&mut head, name.as_str(), value);
-        }
-    }
+    let own = authorization.is_some();
+    head.extend_from_slice(out.passing.lines(out.pass_credentials, own));
     if let Some(value) = authorization {
         put(&mut head, "authorization", value);
     }
@@ -127,34 +180,21 @@ pub(crate) fn is_event_stream(content_type: Option<&[u8]>) -> bool {
 
 /// The client's headers as they go to a worker that pulls, and our own two. What is no text stays here.
 pub(crate) fn passing(out: &Outbound<'_>) -> Vec<(String, String)> {
-    let named = |name: &HeaderName| {
-        connection_names(out.headers).any(|n| n.eq_ignore_ascii_case(name.as_str()))
-    };
-    let theirs = out
-        .headers
-        .iter()
-        .filter(|(name, _)| goes_up(name.as_str(), out, false) && !named(name))
-        .map(|(name, value)| (name.as_str(), value));
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+    let lines = out.passing.lines(out.pass_credentials, false);
+    let theirs = lines.split(|b| *b == b'\n').filter_map(|line| {
+        let line = line.strip_suffix(b"\r")?;
+        let colon = memchr::memchr(b':', line)?;
+        let value = line.get(colon + 2..).filter(|value| value.is_ascii())?;
+        Some((text(&line[..colon])?, text(value)?))
+    });
     let ours = [
         ("x-request-id", out.request_id),
         ("traceparent", out.traceparent),
     ];
-    theirs
-        .chain(ours)
-        .filter_map(|(name, value)| Some((name.to_owned(), text_of(value)?.to_owned())))
-        .collect()
-}
-
-fn goes_up(name: &str, out: &Outbound<'_>, has_own: bool) -> bool {
-    if out.tenant_header == Some(name) {
-        return false;
-    }
-    match about(name) {
-        About::Connection | About::Ours | About::Request => false,
-        About::Credential => out.pass_credentials && !(has_own && name == "authorization"),
-        About::ContentEncoding => !out.decoded,
-        About::Worker | About::Else => true,
-    }
+    let ours = ours.into_iter();
+    let ours = ours.filter_map(|(name, value)| Some((name.to_owned(), text_of(value)?.to_owned())));
+    theirs.chain(ours).collect()
 }
 
 fn put(head: &mut Vec<u8>, name: &str, value: &HeaderValue) {
@@ -196,7 +236,7 @@ pub(crate) fn clean_response(headers: &mut HeaderMap) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{Outbound, clean_response, request_head};
+    use super::{Outbound, Passing, clean_response, request_head};
     use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
     fn headers(list: &[(&str, &str)]) -> HeaderMap {
@@ -214,14 +254,11 @@ mod tests {
         let uri: Uri = "/v1/messages?beta=true".parse().unwrap();
         let out = Outbound {
             method: &Method::POST,
-            uri: &uri,
-            headers: &headers(list),
+            passing: &Passing::of(&uri, &headers(list), true, None),
             request_id: &HeaderValue::from_static("r-1"),
             traceparent: &HeaderValue::from_static("t-1"),
             body_length: Some(2),
-            decoded: true,
             pass_credentials: pass,
-            tenant_header: None,
         };
         let own = own.map(|o| HeaderValue::from_str(o).unwrap());
         let head = request_head(&out, "10.0.0.1:80", "/pre", own.as_ref());

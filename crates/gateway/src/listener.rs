@@ -14,7 +14,6 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -302,10 +301,8 @@ async fn serve_http1(
         shard,
     });
     let stream = ClientStream::new(stream, begun, Some(Arc::clone(&client)));
-    let service = service_fn(move |request: http::Request<Incoming>| {
-        let client = Arc::clone(&client);
-        async move { Ok::<_, Infallible>(serve(client, request).await) }
-    });
+    let service =
+        service_fn(move |request: http::Request<Incoming>| serve(Arc::clone(&client), request));
     let connection = http.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     until_end(connection.as_mut(), |c| c.graceful_shutdown(), phase).await;
@@ -332,10 +329,8 @@ async fn serve_http2(
         heads: None,
         shard,
     });
-    let service = service_fn(move |request: http::Request<Incoming>| {
-        let client = Arc::clone(&client);
-        async move { Ok::<_, Infallible>(serve(client, request).await) }
-    });
+    let service =
+        service_fn(move |request: http::Request<Incoming>| serve(Arc::clone(&client), request));
     let connection = http.serve_connection(
         TokioIo::new(ClientStream::new(stream, begun, None)),
         service,

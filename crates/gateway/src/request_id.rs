@@ -16,7 +16,7 @@ pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     if let Some(value) = headers.get(&REQUEST_ID)
         && is_well_formed(value.as_bytes())
     {
-        return value.clone();
+        return own(value);
     }
     let (a, b) = fresh();
     let mut text = Vec::with_capacity(28);
@@ -24,6 +24,11 @@ pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     put_hex(&mut text, a, 16);
     put_hex(&mut text, b, 8);
     HeaderValue::from_maybe_shared(Bytes::from(text)).unwrap_or(HeaderValue::from_static("mtd-0"))
+}
+
+/// A copy: the value itself is a part of the connection's read buffer, and would keep all of it.
+fn own(value: &HeaderValue) -> HeaderValue {
+    HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone())
 }
 
 /// The last `digits` hexadecimal digits of a number.
@@ -44,7 +49,7 @@ pub(crate) fn traceparent(headers: &HeaderMap) -> HeaderValue {
     if let Some(value) = headers.get(&TRACEPARENT)
         && text_of(value).is_some_and(is_traceparent)
     {
-        return value.clone();
+        return own(value);
     }
     let ((a, b), (c, _)) = (fresh(), fresh());
     let mut text = Vec::with_capacity(55);

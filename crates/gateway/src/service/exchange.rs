@@ -60,51 +60,63 @@ struct Opened {
     events: bool,
 }
 
-/// Tries until there is an answer.
-pub(super) async fn attend(
-    shard: &Shard,
-    call: &Call,
+/// Tries until there is an answer. (No `async fn`: that would keep what it is given twice, and
+/// thousands may wait in here.)
+#[allow(clippy::manual_async_fn)]
+pub(super) fn attend<'a>(
+    shard: &'a Shard,
+    call: &'a Call,
     mut guest: Guest,
     body: Bytes,
-) -> Result<Response<RelayBody>, Problem> {
-    let config = &shard.gateway.config;
-    let mut deadlines = Deadlines::new(&config.timeouts, call.arrived);
-    let mut last: Option<Response<RelayBody>> = None;
-    let mut worker: Option<Arc<Upstream>> = None;
-    let silences = AtomicU8::new(0);
-    loop {
-        let upstream = match guest.seat().await {
-            Ok(upstream) => upstream,
-            Err((refusal, retry_after)) => {
-                let name = worker.as_ref().and_then(|w| shown(shard, w));
-                // A worker's own refusal says more than ours.
-                return last.ok_or_else(|| Problem::refused(refusal, retry_after, name));
+) -> impl Future<Output = Result<Response<RelayBody>, Problem>> + Send + 'a {
+    async move {
+        let config = &shard.gateway.config;
+        // Who waits has no timer of its own: the scheduler has it.
+        let mut deadlines: Option<Deadlines> = None;
+        let mut last: Option<Response<RelayBody>> = None;
+        let mut worker: Option<Arc<Upstream>> = None;
+        let silences = AtomicU8::new(0);
+        loop {
+            let upstream = match guest.seat().await {
+                Ok(upstream) => upstream,
+                Err((refusal, retry_after)) => {
+                    let name = worker.as_ref().and_then(|w| shown(shard, w));
+                    // A worker's own refusal says more than ours.
+                    return last.ok_or_else(|| Problem::refused(refusal, retry_after, name));
+                }
+            };
+            let timeouts = &config.timeouts;
+            let mut limits = deadlines
+                .take()
+                .unwrap_or_else(|| Deadlines::new(timeouts, call.arrived));
+            limits.first_byte(timeouts.first_byte);
+            worker = Some(Arc::clone(&upstream));
+            let body = priority::body_for(&shard.gateway, &guest, &upstream, &body);
+            let attempt = Try {
+                shard,
+                call,
+                upstream,
+                silences: &silences,
+            };
+            // Apart, so that a request takes that room only while it sits.
+            let tried = Box::pin(attempt.run(&mut guest, &mut limits, &body)).await;
+            match tried {
+                Tried::Over(problem) => return Err(problem),
+                Tried::Again(None) => {}
+                Tried::Again(Some(mut kept)) => {
+                    attempt.expose(guest.decision(), kept.headers_mut());
+                    last = Some(kept);
+                }
+                Tried::Whole(mut response) => {
+                    attempt.expose(guest.decision(), response.headers_mut());
+                    return Ok(response);
+                }
+                Tried::Open(mut open) => {
+                    attempt.expose(guest.decision(), &mut open.headers);
+                    return Ok(open.into_response(guest, limits));
+                }
             }
-        };
-        deadlines.first_byte(config.timeouts.first_byte);
-        worker = Some(Arc::clone(&upstream));
-        let body = priority::body_for(&shard.gateway, &guest, &upstream, &body);
-        let attempt = Try {
-            shard,
-            call,
-            upstream,
-            silences: &silences,
-        };
-        match attempt.run(&mut guest, &mut deadlines, &body).await {
-            Tried::Over(problem) => return Err(problem),
-            Tried::Again(None) => {}
-            Tried::Again(Some(mut kept)) => {
-                attempt.expose(guest.decision(), kept.headers_mut());
-                last = Some(kept);
-            }
-            Tried::Whole(mut response) => {
-                attempt.expose(guest.decision(), response.headers_mut());
-                return Ok(response);
-            }
-            Tried::Open(mut open) => {
-                attempt.expose(guest.decision(), &mut open.headers);
-                return Ok(open.into_response(guest, deadlines));
-            }
+            deadlines = Some(limits);
         }
     }
 }
@@ -227,14 +239,11 @@ impl Try<'_> {
             );
         Outbound {
             method: &call.parts.method,
-            uri: &call.parts.uri,
-            headers: &call.parts.headers,
+            passing: &call.passing,
             request_id: &call.request_id,
             traceparent: &call.traceparent,
             body_length: sends_length.then_some(body.len()),
-            decoded: call.decoded,
             pass_credentials: self.upstream.pass_credentials,
-            tenant_header: self.shard.gateway.config.tenant_header.as_deref(),
         }
     }
 

@@ -21,7 +21,7 @@ pub(super) async fn attend(
     period: Duration,
 ) -> Result<Response<RelayBody>, Problem> {
     let (shard, call) = (Arc::clone(shard), call.clone());
-    let (endpoint, ticket) = (call.endpoint, guest.ticket());
+    let (endpoint, ticket) = (call.endpoint, Arc::clone(guest.ticket()));
     let mut answer: Answer =
         Box::pin(async move { exchange::attend(&shard, &call, guest, body).await });
     loop {

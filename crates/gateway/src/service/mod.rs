@@ -13,7 +13,7 @@ use crate::attempt::{Guest, Story, unix_ms};
 use crate::body::{self, BodyFailure};
 use crate::decode::{Coding, DecodeError};
 use crate::gateway::Gateway;
-use crate::headers::{REQUEST_ID, text_of};
+use crate::headers::{Passing, REQUEST_ID, text_of};
 use crate::listener::{Attended, HeadWatch};
 use crate::relay::RelayBody;
 use crate::reply::Problem;
@@ -27,6 +27,8 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use hyper::body::Incoming;
 use maitred_records::Name;
 use maitred_wire::{Endpoint, Family};
+use std::convert::Infallible;
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -36,6 +38,10 @@ use tokio::time::Instant;
 const INLINE_MAX: usize = 256 << 10;
 /// The same where a pool has a chat template: rendering takes longer than hashing.
 const INLINE_RENDERED_MAX: usize = 64 << 10;
+
+/// Bodies up to this length get memory of their own when their request has to wait: the connection's
+/// read buffer, which they are a part of, may be much larger.
+const APART_MAX: usize = 64 << 10;
 
 /// One thread of the data path.
 pub(crate) struct Shard {
@@ -65,7 +71,11 @@ impl Client {
 /// What every step needs to know of a request.
 #[derive(Clone)]
 pub(crate) struct Call {
+    /// Without target and headers once the request is in a pool: they are in `passing` then.
     pub(crate) parts: Parts,
+    pub(crate) passing: Passing,
+    /// Whose shapes the client expects.
+    pub(crate) family: Family,
     pub(crate) endpoint: Endpoint,
     pub(crate) request_id: HeaderValue,
     pub(crate) traceparent: HeaderValue,
@@ -76,52 +86,56 @@ pub(crate) struct Call {
     pub(crate) has_body: bool,
 }
 
-/// Serves one request.
-pub(crate) async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Response<RelayBody> {
-    let gateway = Arc::clone(&client.shard.gateway);
+/// Serves one request. (No `async fn`: that would keep what it is given twice.)
+pub(crate) fn serve(
+    client: Arc<Client>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<RelayBody>, Infallible>> + Send {
+    let gateway = &client.shard.gateway;
     let (parts, body) = request.into_parts();
     let endpoint = Endpoint::of(parts.method.as_str(), parts.uri.path());
-    let request_id = request_id(&parts.headers);
     let origin = local::allowed_origin(&gateway.config, &parts.headers);
     let mut call = Call {
         traceparent: traceparent(&parts.headers),
-        request_id: request_id.clone(),
+        request_id: request_id(&parts.headers),
         arrived: Instant::now(),
         caller: Caller::default(),
         decoded: false,
         has_body: false,
+        family: family_of(endpoint, &parts.headers),
+        passing: Passing::default(),
         endpoint,
         parts,
     };
-    let mut response = match respond(&client, &mut call, body).await {
-        Ok(response) => response,
-        Err(problem) => {
-            if let Some(heads) = client.heads.as_ref().filter(|_| problem.close) {
-                heads.linger();
+    async move {
+        let mut response = match respond(&client, &mut call, body).await {
+            Ok(response) => response,
+            Err(problem) => {
+                if let Some(heads) = client.heads.as_ref().filter(|_| problem.close) {
+                    heads.linger();
+                }
+                problem.response(call.family)
             }
-            problem.response(family_of(&call))
+        };
+        if call.parts.method == Method::HEAD {
+            response = local::without_body(response);
         }
-    };
-    if call.parts.method == Method::HEAD {
-        response = local::without_body(response);
+        let headers = response.headers_mut();
+        headers.insert(REQUEST_ID.clone(), call.request_id.clone());
+        if let Some(origin) = origin {
+            local::allow(headers, origin);
+        }
+        Ok(response)
     }
-    let headers = response.headers_mut();
-    headers.insert(REQUEST_ID.clone(), request_id);
-    if let Some(origin) = origin {
-        local::allow(headers, origin);
-    }
-    response
 }
 
 /// The shapes that the client expects: by endpoint, else by what only one family's clients send.
-fn family_of(call: &Call) -> Family {
-    if call.endpoint == Endpoint::Other || call.endpoint == Endpoint::Models {
-        let headers = &call.parts.headers;
-        if headers.contains_key("anthropic-version") {
-            return Family::Anthropic;
-        }
+fn family_of(endpoint: Endpoint, headers: &HeaderMap) -> Family {
+    let shared = matches!(endpoint, Endpoint::Other | Endpoint::Models);
+    if shared && headers.contains_key("anthropic-version") {
+        return Family::Anthropic;
     }
-    call.endpoint.family()
+    endpoint.family()
 }
 
 async fn respond(
@@ -148,10 +162,15 @@ async fn respond(
         }
     };
     tokens::finish(&mut admitted).await;
+    let headers = std::mem::take(&mut call.parts.headers);
+    let uri = std::mem::take(&mut call.parts.uri);
+    let tenant_header = gateway.config.tenant_header.as_deref();
+    call.passing = Passing::of(&uri, &headers, call.decoded, tenant_header);
+    drop((headers, uri));
     let Admitted {
         pool,
         arrival,
-        body,
+        mut body,
         stream,
         model,
         origin,
@@ -167,6 +186,9 @@ async fn respond(
     story.attended = client.heads.as_ref().map(Attended::new);
     let heartbeat = pool.settings.queue_heartbeat;
     let guest = Guest::arrive(story, pool, arrival);
+    if !guest.ticket().is_decided() && body.len() <= APART_MAX {
+        body = Bytes::copy_from_slice(&body);
+    }
     if stream && !heartbeat.is_zero() && call.parts.method == Method::POST {
         return heartbeat::attend(&client.shard, call, guest, body, heartbeat).await;
     }
@@ -356,4 +378,20 @@ fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Problem> {
             "Content-Encoding must be one of zstd, gzip, deflate",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Future, serve};
+
+    fn size_of_answer<A, B, F: Future>(_: impl FnOnce(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Thousands may wait: what each of them keeps is bounded, and grows only on purpose.
+    #[test]
+    fn a_request_that_waits_keeps_little() {
+        let size = size_of_answer(serve);
+        assert!(size <= 2_304, "{size} bytes");
+    }
 }

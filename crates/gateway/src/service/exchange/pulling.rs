@@ -38,10 +38,9 @@ impl Try<'_> {
 
     fn work(&self, body: &Bytes) -> Work {
         let out = self.outbound(body);
-        let target = out.uri.path_and_query().map_or("/", |p| p.as_str());
         Work::Request {
             method: out.method.as_str().to_owned(),
-            target: target.to_owned(),
+            target: out.passing.target.to_string(),
             headers: passing(&out),
             body: body.clone(),
         }
