@@ -167,6 +167,7 @@ fn guest(request: u64, session: u64, turn: u32, chain: &[u64]) -> Box<Arrival> {
         reads_cache: true,
         deadline: None,
         retryable: true,
+        streams: true,
         plain: false,
     })
 }
@@ -270,6 +271,7 @@ fn decisions(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decision");
     for (workers, blocks) in [(16, 16), (16, 2_000), (1_000, 2_000)] {
         for policy in [
+            "adaptive",
             "least_load",
             "session",
             "soft_affinity",

@@ -101,6 +101,7 @@ impl Room {
             reads_cache: true,
             deadline: None,
             retryable: true,
+            streams: true,
             plain: false,
         })
     }

@@ -207,6 +207,8 @@ pub struct Decision {
     pub predicted_cached_tokens: u32,
     /// What that rests on.
     pub belief: Belief,
+    /// When its first token is expected, after the dispatch, by the learnt costs.
+    pub first_token_expected: Option<Duration>,
     /// Age of the worker's own report; None: it never reported.
     pub report_age: Option<Duration>,
     /// The report was older than the pool's bound, or missing: own leases ruled.

@@ -11,11 +11,13 @@
 
 extern crate alloc;
 
+pub mod cost;
 pub mod decision;
 pub mod ids;
 pub mod input;
 pub mod limits;
 pub mod line;
+pub mod miss;
 pub mod place;
 pub mod pool;
 pub mod prefix;

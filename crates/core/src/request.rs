@@ -105,6 +105,9 @@ pub struct Arrival {
     pub deadline: Option<Nanos>,
     /// The caller may retry it on another worker (up to the pool's attempts).
     pub retryable: bool,
+    /// Its first token can be seen when it comes: the answer is a stream, or has no tokens of its own.
+    /// Of other answers the end alone is seen, so nothing is learnt of how long their prefill took.
+    pub streams: bool,
     /// It is one prompt text and wants one text back: a worker that can do no more may take it.
     pub plain: bool,
 }

@@ -418,6 +418,9 @@ impl Guest {
         record.band = Some(queueing.band);
         record.charge = Some(queueing.charge);
         record.predicted_start_ms = queueing.predicted_start.map(ms);
+        record.ttft_expected_ms = decision
+            .first_token_expected
+            .map(|after| ms(decision.dispatched.since(decision.arrived) + after));
         record.passed_by = decision.passed_by;
         record.prompt_tokens_estimated = Some(decision.prompt_tokens);
         record.predicted_cached_tokens = Some(decision.predicted_cached_tokens);

@@ -163,6 +163,10 @@ pub struct AttemptRecord {
     /// When it would start, as predicted when it came, in milliseconds.
     #[serde(default, serialize_with = "opt_micros")]
     pub predicted_start_ms: Option<f64>,
+    /// When its first token was expected after its arrival, by what the pool has learnt of costs, in
+    /// milliseconds.
+    #[serde(default, serialize_with = "opt_micros")]
+    pub ttft_expected_ms: Option<f64>,
     /// Others that were dispatched before it although they came later.
     #[serde(default)]
     pub passed_by: u32,
@@ -249,6 +253,7 @@ impl Default for AttemptRecord {
             band: None,
             charge: None,
             predicted_start_ms: None,
+            ttft_expected_ms: None,
             passed_by: 0,
             prompt_bytes: 0,
             prompt_tokens_estimated: None,

@@ -38,6 +38,7 @@ pub(crate) fn write(record: &AttemptRecord, out: &mut Vec<u8>) {
         b",\"predicted_start_ms\":",
         r.predicted_start_ms.map(to_micros),
     );
+    line.real(b",\"ttft_expected_ms\":", r.ttft_expected_ms.map(to_micros));
     line.number(b",\"passed_by\":", u64::from(r.passed_by));
     line.number(b",\"prompt_bytes\":", r.prompt_bytes);
     line.count(
@@ -238,6 +239,7 @@ mod tests {
             band: Some(1),
             charge: Some(1_300),
             predicted_start_ms: Some(1_234.567_8),
+            ttft_expected_ms: Some(2_345.678_9),
             passed_by: 1,
             prompt_bytes: 12,
             prompt_tokens_estimated: Some(1),

@@ -159,7 +159,11 @@ fn belief_words(belief: &BeliefRecord) -> &'static str {
 
 fn tell_end(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
     if let Some(ttft) = r.ttft_ms {
-        write!(text, "First token after {} ms. ", millis(ttft))?;
+        write!(text, "First token after {} ms", millis(ttft))?;
+        match r.ttft_expected_ms {
+            Some(expected) => write!(text, " ({} ms were expected). ", millis(expected))?,
+            None => write!(text, ". ")?,
+        }
     }
     let after = millis(r.e2e_ms);
     match r.outcome {

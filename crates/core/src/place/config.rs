@@ -1,8 +1,9 @@
 //! Which policy, with which options: names and values as configuration files give them.
 
 use super::{
-    Policy, cache_aware, chwbl, dualmap, dynamo_cost, least_load, lmetric, pin, power_of_two,
-    preble, random, round_robin, scenario, session, smetric, soft_affinity, sticky_until_saturated,
+    Policy, adaptive, cache_aware, chwbl, dualmap, dynamo_cost, least_load, lmetric, pin,
+    power_of_two, preble, random, round_robin, scenario, session, smetric, soft_affinity,
+    sticky_until_saturated,
 };
 use crate::line::FairnessConfig;
 use alloc::boxed::Box;
@@ -68,6 +69,8 @@ fn list(f: &mut core::fmt::Formatter<'_>, names: &[&str]) -> core::fmt::Result {
 /// Which policy, with its options.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyConfig {
+    /// See `adaptive.rs`.
+    Adaptive,
     /// See `random.rs`.
     Random,
     /// See `round_robin.rs`.
@@ -112,6 +115,7 @@ impl Default for PolicyConfig {
 impl PolicyConfig {
     /// Every policy's config name.
     pub const NAMES: &'static [&'static str] = &[
+        "adaptive",
         "random",
         "round_robin",
         "least_load",
@@ -136,6 +140,7 @@ impl PolicyConfig {
     /// [`OptionError::UnknownPolicy`].
     pub fn named(name: &str) -> Result<Self, OptionError> {
         Ok(match name {
+            "adaptive" => Self::Adaptive,
             "random" => Self::Random,
             "round_robin" => Self::RoundRobin,
             "least_load" => Self::LeastLoad,
@@ -162,6 +167,7 @@ impl PolicyConfig {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Adaptive => "adaptive",
             Self::Random => "random",
             Self::RoundRobin => "round_robin",
             Self::LeastLoad => "least_load",
@@ -187,7 +193,8 @@ impl PolicyConfig {
     /// [`OptionError::UnknownOption`] or [`OptionError::BadValue`]; nothing is changed then.
     pub fn set(&mut self, option: &str, value: OptionValue<'_>) -> Result<(), OptionError> {
         match self {
-            Self::Random
+            Self::Adaptive
+            | Self::Random
             | Self::RoundRobin
             | Self::LeastLoad
             | Self::PowerOfTwo
@@ -210,6 +217,7 @@ impl PolicyConfig {
     #[must_use]
     pub fn build(&self) -> Box<dyn Policy> {
         match self {
+            Self::Adaptive => Box::new(adaptive::Adaptive::default()),
             Self::Random => Box::new(random::Random),
             Self::RoundRobin => Box::new(round_robin::RoundRobin::default()),
             Self::LeastLoad => Box::new(least_load::LeastLoad),

@@ -10,6 +10,7 @@
 //! ([`least_loaded`]); a worker without a free seat is chosen only where the policy would rather
 //! wait for it, or where no candidate has one; ties are broken by the seeded generator.
 
+use crate::cost::Rates;
 use crate::decision::Reason;
 use crate::ids::{SessionKey, WorkerId};
 use crate::request::Arrival;
@@ -18,6 +19,7 @@ use crate::session::{CacheSlots, Home};
 use crate::time::Nanos;
 use core::time::Duration;
 
+pub mod adaptive;
 mod bound;
 pub mod cache_aware;
 pub mod chwbl;
@@ -26,6 +28,7 @@ pub mod dualmap;
 pub mod dynamo_cost;
 pub mod least_load;
 pub mod lmetric;
+mod pending;
 pub mod pin;
 pub mod power_of_two;
 pub mod preble;
@@ -59,6 +62,18 @@ pub struct Candidate {
     pub resident_tokens: u64,
     /// Share of its KV cache in use by its own last word, 0 where unknown.
     pub kv_usage: f32,
+    /// Requests at once, where that is set or learnt.
+    pub slots: Option<u32>,
+    /// Seconds of work that were dispatched to it in a second, lately.
+    pub busy: f64,
+    /// Seconds of prefill, as expected, that stand before a newcomer.
+    pub ahead_seconds: f64,
+    /// Our requests on it whose first token came.
+    pub decoding: u32,
+    /// Times that its work takes longer than the pool's costs say.
+    pub pace: f64,
+    /// Seconds to bring back what of `matched_tokens` does not lie in device memory.
+    pub reload_seconds: f64,
     /// Whether it has a free seat on both axes for this request.
     pub seat: bool,
     /// Leading blocks of this prompt that we believe it holds.
@@ -87,6 +102,23 @@ impl Candidate {
     }
 }
 
+impl Candidate {
+    /// Seconds that a newcomer waits there before anything of it is computed, and by which those who
+    /// decode slow it down.
+    #[must_use]
+    pub fn busy_seconds(&self, rates: &Rates) -> f64 {
+        self.ahead_seconds + self.pace * rates.per_decoding() * f64::from(self.decoding)
+    }
+
+    /// Seconds until the first token of a request with that many new tokens, the last ones of
+    /// `context`.
+    #[must_use]
+    pub fn first_token_seconds(&self, rates: &Rates, new: u64, context: u64) -> f64 {
+        let own = self.pace * rates.prefill_seconds(new, context);
+        self.busy_seconds(rates) + own + self.reload_seconds
+    }
+}
+
 /// What one running request weighs in [`Candidate::load`]. A request that answers with the 256
 /// tokens that the pool assumes has half of them to go on average, and each step puts one of its
 /// tokens through the same layers as a token of prefill: 128.
@@ -110,6 +142,12 @@ pub struct Question<'a> {
     pub opening_home: Option<Home>,
     /// The workers that could take it; never empty, in slot order.
     pub candidates: &'a [Candidate],
+    /// Requests in the line.
+    pub waiting: u32,
+    /// What work costs in this pool.
+    pub rates: Rates,
+    /// Affinity is followed: it pays, or this request is to show whether it does.
+    pub follows: bool,
     /// Now.
     pub now: Nanos,
 }

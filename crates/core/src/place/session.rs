@@ -30,10 +30,9 @@
 //! a busy engine comes free every few hundred ms; computing 20k tokens anew takes over a second).
 //! Score: the rendezvous weight as a share of the largest possible; more is better.
 
-mod pending;
-
 use super::bound::{Bound, FACTOR, FLOOR, total_load, total_running};
 use super::config::{number, seconds, whole};
+use super::pending::Pending;
 use super::{
     Answer, Candidate, OptionError, OptionValue, Policy, Question, REQUEST_TOKENS, any_seat,
     by_load, position, rendezvous,
@@ -46,7 +45,6 @@ use crate::time::Nanos;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::time::Duration;
-use pending::Pending;
 
 /// The settings of `session`.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,7 @@
 //! A table to ask policies at: candidates in plain sight, one question at a time.
 
 use super::{Answer, Candidate, Policy, Question};
+use crate::cost::Rates;
 use crate::ids::{RequestId, SessionKey, TenantId, WorkerId};
 use crate::request::{Arrival, Identity, KeySource};
 use crate::rng::Rng;
@@ -20,6 +21,12 @@ pub(super) fn candidate(slot: u32) -> Candidate {
         prefill_tokens: 0,
         resident_tokens: 0,
         kv_usage: 0.0,
+        slots: None,
+        busy: 0.0,
+        ahead_seconds: 0.0,
+        decoding: 0,
+        pace: 1.0,
+        reload_seconds: 0.0,
         seat: true,
         matched_blocks: 0,
         matched_tokens: 0,
@@ -36,6 +43,9 @@ pub(super) struct Table {
     pub(super) home: Option<Home>,
     pub(super) opening_home: Option<Home>,
     pub(super) candidates: Vec<Candidate>,
+    pub(super) rates: Rates,
+    pub(super) waiting: u32,
+    pub(super) follows: bool,
     pub(super) now: Nanos,
     pub(super) scores: Vec<f64>,
     pub(super) rng: Rng,
@@ -66,12 +76,16 @@ impl Table {
                 reads_cache: true,
                 deadline: None,
                 retryable: true,
+                streams: true,
                 plain: false,
             },
             prompt_tokens: 160,
             home: None,
             opening_home: None,
             candidates,
+            rates: Rates::default(),
+            waiting: 0,
+            follows: true,
             now: Nanos(10_000_000_000_000),
             scores: Vec::new(),
             rng: Rng::new(7),
@@ -102,6 +116,9 @@ impl Table {
             home: self.home,
             opening_home: self.opening_home,
             candidates: &self.candidates,
+            waiting: self.waiting,
+            rates: self.rates,
+            follows: self.follows,
             now: self.now,
         };
         let answer = policy.place(&question, &mut self.scores, &mut self.rng);

@@ -38,6 +38,9 @@ mod tests {
             home: None,
             opening_home: None,
             candidates: &table.candidates,
+            waiting: 0,
+            rates: table.rates,
+            follows: true,
             now: table.now,
         };
         assert!((estimate(&question, &table.candidates[0], 1_000.0) - 4.0).abs() < 1e-12);

@@ -4,6 +4,7 @@ use super::health::Health;
 use super::learnt::Learnt;
 use super::ledger::Ledger;
 use super::{Availability, Gauges, RequestLimits, Seats, WorkerSpec};
+use crate::cost::Meter;
 use crate::ids::{ModelKey, WorkerId};
 use crate::request::Arrival;
 use crate::time::Nanos;
@@ -30,6 +31,7 @@ pub(crate) struct Worker {
     /// How many requests it runs at once, where that is learnt.
     pub(crate) learnt: Option<Learnt>,
     pub(crate) ledger: Ledger,
+    pub(crate) meter: Meter,
     /// How many requests it waits for; None: it takes what it is sent.
     pub(crate) polls: Option<u32>,
     pub(crate) limits: RequestLimits,
@@ -62,6 +64,7 @@ impl Worker {
             seats: spec.seats,
             learnt: None,
             ledger: Ledger::default(),
+            meter: Meter::default(),
             polls: spec.pulls.then_some(0),
             limits: spec.limits,
             availability: health.availability(),

@@ -10,6 +10,7 @@ use crate::request::{Arrival, Refusal};
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::time::Duration;
 use smallvec::SmallVec;
 
 impl Scheduler {
@@ -17,6 +18,7 @@ impl Scheduler {
         if self.requests.contains_key(&guest.request) {
             return;
         }
+        self.costs.arrived(guest.turn);
         let place = self.next_place;
         self.next_place += 1;
         let prompt_tokens = guest
@@ -32,6 +34,8 @@ impl Scheduler {
             retry_after: None,
             attempt: None,
             hold: Hold::Fresh,
+            held_since: None,
+            follows: self.gate.follows(&mut self.rng),
             give_up: self.give_up(guest.deadline, now),
             no_worker_until: None,
             timer: None,
@@ -93,6 +97,7 @@ impl Scheduler {
             }
             Verdict::Hold { worker, until } => {
                 request.hold = Hold::Holding { worker, until };
+                request.held_since.get_or_insert(now);
                 request.no_worker_until = None;
                 self.line.turn_came(&mut request.ticket);
                 self.wait(request, Some(worker), now, effects);
@@ -253,8 +258,16 @@ impl Scheduler {
             number: request.attempts,
         };
         let belief = self.belief_of(chosen.worker, &request, now);
-        let decision = self.explain(&request, (id, passed_by), pick, &chosen, belief, now);
         let (prefill, resident) = self.lease_tokens(&request, chosen.matched_tokens);
+        let (mark, seconds) = self.expect(&request, &chosen, prefill, now);
+        let waiting = self.line.len() as f64 / self.scratch.candidates.len().max(1) as f64;
+        let held = request
+            .held_since
+            .take()
+            .map_or(0.0, |since| now.since(since).as_secs_f64());
+        let affinity_cost = self.affinity_cost(&chosen, now) + held;
+        let mut decision = self.explain(&request, (id, passed_by), pick, &chosen, belief, now);
+        decision.first_token_expected = Duration::try_from_secs_f64(seconds).ok();
         let Some(worker) = self.fleet.get_mut(chosen.worker) else {
             debug_assert!(false, "candidates are workers");
             return;
@@ -266,7 +279,7 @@ impl Scheduler {
         if nobody_warm {
             worker.last_cold = now;
         }
-        request.attempt = Some(Attempt {
+        let attempt = Attempt {
             id,
             lease,
             dispatched: now,
@@ -275,8 +288,13 @@ impl Scheduler {
             accepted: false,
             first_token: false,
             aborted: false,
+            mark,
+            affinity_cost,
+            delays: 1.0 + waiting,
             taken_back: worker.taken_back,
-        });
+        };
+        self.meter_dispatch(&request, &attempt, now);
+        request.attempt = Some(attempt);
         self.predict(chosen.worker, &request.guest.chain, belief, now);
         self.claim(&request);
         self.requests.insert(id.request, request);

@@ -37,6 +37,9 @@ impl Scheduler {
             return;
         };
         self.accept(&request, &mut attempt, now, effects);
+        if !attempt.first_token {
+            self.meter_first_token(&mut attempt, now);
+        }
         attempt.first_token = true;
         let worker = attempt.lease.worker;
         self.prediction_begins(worker, &request.guest.chain, attempt.taken_back, now);
@@ -67,6 +70,7 @@ impl Scheduler {
             if !attempt.first_token {
                 let chain = &request.guest.chain;
                 self.prediction_begins(attempt.lease.worker, chain, attempt.taken_back, now);
+                self.meter_first_token(&mut attempt, now);
             }
             self.learn(&request, &attempt, usage, now);
             if let Some(key) = request.guest.session {
@@ -79,6 +83,7 @@ impl Scheduler {
             self.take_back(&request, &attempt);
         }
         let moved = (attempt.matched) < request.ticket.matched;
+        self.meter_end(&request, &attempt, served.then_some(usage), now);
         let usage = if served { usage } else { Usage::default() };
         if served {
             let took = now.since(attempt.dispatched);
@@ -118,6 +123,7 @@ impl Scheduler {
         }
         let worker = attempt.lease.worker;
         self.blame(&attempt, &end, now);
+        self.meter_end(&request, &attempt, None, now);
         self.release(attempt, now);
         self.health_changed(worker, now, effects);
         if !end.retry {
@@ -149,6 +155,7 @@ impl Scheduler {
         if !attempt.accepted {
             self.take_back(&request, &attempt);
         }
+        self.meter_end(&request, &attempt, None, now);
         let (id, worker) = (attempt.id, attempt.lease.worker);
         self.release(attempt, now);
         if let Some(worker) = self.fleet.get_mut(worker) {

@@ -2,7 +2,7 @@
 
 use super::request::{Hold, Request};
 use super::{LostResponse, Scheduler};
-use crate::decision::{Belief, Reason};
+use crate::decision::{Belief, PredictionSource, Reason};
 use crate::ids::WorkerId;
 use crate::limits::LINE_SCAN_MAX;
 use crate::line::PASSES_MAX;
@@ -183,6 +183,8 @@ impl Scheduler {
         let home = request.guest.session.and_then(|k| self.homes.get(k, now));
         let opening = request.guest.opening;
         let opening_home = opening.and_then(|k| self.openings.get(k, now));
+        let rates = self.rates(now);
+        let waiting = self.line.len() as u32;
         let Scratch {
             candidates, scores, ..
         } = &mut self.scratch;
@@ -194,6 +196,9 @@ impl Scheduler {
             home,
             opening_home,
             candidates,
+            waiting,
+            rates,
+            follows: request.follows,
             now,
         };
         let answer = self.policy.place(&question, scores, &mut self.rng);
@@ -301,6 +306,12 @@ impl Scheduler {
             prefill_tokens: worker.ledger.prefill_tokens,
             resident_tokens: worker.ledger.resident_tokens,
             kv_usage: kv_usage as f32,
+            slots: worker.seats.slots.or_else(|| worker.slots_learnt(now)),
+            busy: worker.meter.busy(now),
+            ahead_seconds: worker.meter.ahead(now),
+            decoding: worker.meter.decoding(),
+            pace: worker.meter.pace(),
+            reload_seconds: self.reload_seconds(request, belief),
             seat: !worker.health.saturated(now) && worker.seats_for(prefill_tokens, now),
             matched_blocks: belief.blocks,
             matched_tokens,
@@ -308,6 +319,23 @@ impl Scheduler {
             cache_slots: self.homes.cache_slots(worker.id.slot),
             last_cold: worker.last_cold,
         }
+    }
+
+    /// Seconds to bring back what lies in host memory or beyond.
+    fn reload_seconds(&self, request: &Request, belief: Belief) -> f64 {
+        if belief.source != PredictionSource::Observed || belief.device >= belief.blocks {
+            return 0.0;
+        }
+        let tokens = |blocks: u32| {
+            let (guest, prompt) = (&request.guest, request.prompt_tokens);
+            u64::from(leading_tokens(guest, prompt, blocks, &self.config))
+        };
+        let (device, host) = (
+            tokens(belief.device),
+            tokens(belief.host.min(belief.blocks)),
+        );
+        let rates = self.costs.rates(1, Nanos::default());
+        rates.reload_seconds(host.saturating_sub(device), tokens(belief.blocks) - host)
     }
 
     /// What a lease for the request takes on the two axes: uncached tokens until the first token,

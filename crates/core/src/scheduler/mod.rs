@@ -4,6 +4,7 @@
 //! - `attempt`: accepted, first token, finished, failed, cancelled; what they do to lease, belief,
 //!   home and health.
 //! - `fleet`: workers come, go, drain, report; a new life of a cache.
+//! - `costs`: what attempts teach of costs, and what affinity was worth.
 //! - `residency`: what workers are believed to hold, by their own word and by ours.
 //! - `queue`: the line: tickets, classes, holders, free seats; `lines`: how it is shown.
 //! - `wake`: what happens because time passed, and the pass over the line.
@@ -14,6 +15,7 @@ mod attempt;
 mod candidates;
 mod check;
 mod config;
+mod costs;
 mod door;
 mod explain;
 mod fleet;
@@ -28,6 +30,7 @@ mod tests;
 
 pub use config::{Breaker, ConfigError, LostResponse, PoolConfig, Probes};
 
+use crate::cost::{Costs, Gate};
 use crate::ids::{RequestId, WorkerId};
 use crate::input::{Effect, Input};
 use crate::limits::RESPONSES_MAX;
@@ -68,6 +71,8 @@ pub struct WorkerView {
     pub resident_tokens: u64,
     /// Its limits.
     pub seats: Seats,
+    /// Times that its work takes longer than the pool's costs say, as learnt.
+    pub pace: f64,
     /// Requests at once as it was learnt from the engine's own queue; None: nothing was, or it is not.
     pub slots_learnt: Option<u32>,
     /// Requests that it waits for; None: it does not pull, it is sent what has a seat.
@@ -107,6 +112,8 @@ pub struct Scheduler {
     /// When predictions of workers whose events flow are next looked through.
     lapse_at: Nanos,
     ratio: BytesPerToken,
+    costs: Costs,
+    gate: Gate,
     /// The ratio with which the index's capacities were set.
     capacity_ratio: f64,
     scratch: candidates::Scratch,
@@ -155,6 +162,8 @@ impl Scheduler {
             ),
             lapse_at: Nanos::default(),
             ratio,
+            costs: Costs::new(),
+            gate: Gate::new(),
             capacity_ratio: ratio.get(),
             scratch: candidates::Scratch::default(),
             timers: BTreeSet::new(),
@@ -253,6 +262,7 @@ impl Scheduler {
             prefill_tokens: worker.ledger.prefill_tokens,
             resident_tokens: worker.ledger.resident_tokens,
             seats: worker.seats,
+            pace: worker.meter.pace(),
             slots_learnt: worker.slots_learnt(now),
             polls: worker.polls,
             believed_blocks: self.index.blocks(worker.id.slot),

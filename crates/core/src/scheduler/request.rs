@@ -1,5 +1,6 @@
 //! A live request: waiting in the line, or sitting on a worker.
 
+use crate::cost::Mark;
 use crate::decision::Belief;
 use crate::ids::{AttemptId, WorkerId};
 use crate::line::ticket::{Standing, Ticket};
@@ -34,6 +35,12 @@ pub(super) struct Attempt {
     pub(super) first_token: bool,
     /// The caller was asked to abort it: how it ends says nothing of the worker.
     pub(super) aborted: bool,
+    /// What the worker's meter is told of it.
+    pub(super) mark: Mark,
+    /// Seconds by which its worker was busier than the least busy one, and that it held for it.
+    pub(super) affinity_cost: f64,
+    /// Requests that a second of its work delays by a second: itself, and its share of those that wait.
+    pub(super) delays: f64,
     /// The worker's count of retracted beliefs when it was dispatched.
     pub(super) taken_back: u32,
 }
@@ -56,6 +63,10 @@ pub(super) struct Request {
     /// None: it waits in the line.
     pub(super) attempt: Option<Attempt>,
     pub(super) hold: Hold,
+    /// Since when it held first.
+    pub(super) held_since: Option<Nanos>,
+    /// Affinity is followed, as the gate says.
+    pub(super) follows: bool,
     pub(super) give_up: Nanos,
     /// No worker could take it: refused at this time unless one turns up.
     pub(super) no_worker_until: Option<Nanos>,

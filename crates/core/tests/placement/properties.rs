@@ -1,6 +1,7 @@
 //! What holds for every policy in every room.
 
 use crate::room::{BLOCK, arrival, chain, idle};
+use maitred_core::cost::Rates;
 use maitred_core::ids::{SessionKey, WorkerId};
 use maitred_core::place::{Answer, Candidate, PolicyConfig, Question};
 use maitred_core::request::{Arrival, KeySource};
@@ -101,6 +102,9 @@ fn answers(name: &str, asked: &[Asked], seed: u64) -> Vec<(Answer, Vec<u64>)> {
             home: one.home,
             opening_home: one.home,
             candidates: &one.candidates,
+            waiting: 0,
+            rates: Rates::default(),
+            follows: true,
             now: Nanos(10 + step as u64),
         };
         let answer = policy.place(&question, &mut scores, &mut rng);

@@ -1,6 +1,7 @@
 //! A room without a scheduler: workers with counts, homes and caches without bounds, so that
 //! policies can be tried alone.
 
+use maitred_core::cost::Rates;
 use maitred_core::decision::Reason;
 use maitred_core::ids::{RequestId, SessionKey, TenantId, WorkerId};
 use maitred_core::place::{Answer, Candidate, Policy, PolicyConfig, Question};
@@ -62,6 +63,7 @@ pub(crate) fn arrival(chain: Vec<u64>) -> Arrival {
         reads_cache: true,
         deadline: None,
         retryable: true,
+        streams: true,
         plain: false,
     }
 }
@@ -158,6 +160,9 @@ impl Room {
             c.matched_blocks = guest.chain.iter().take_while(held).count() as u32;
             c.matched_tokens = c.matched_blocks * BLOCK;
             c.sessions = sessions.get(&c.worker).copied().unwrap_or(0);
+            // Nothing is computed while the room looks on.
+            c.ahead_seconds = Rates::default().saved_seconds(c.prefill_tokens, c.prefill_tokens);
+            c.decoding = c.running;
         }
         let mut scores = vec![f64::NAN; self.workers.len()];
         let question = Question {
@@ -168,6 +173,9 @@ impl Room {
                 .opening
                 .and_then(|key| self.opening_homes.get(&key).copied()),
             candidates: &self.workers,
+            waiting: 0,
+            rates: Rates::default(),
+            follows: true,
             now: self.now,
         };
         let answer = self.policy.place(&question, &mut scores, &mut self.rng);
@@ -255,6 +263,12 @@ pub(crate) fn idle(slot: u32) -> Candidate {
         prefill_tokens: 0,
         resident_tokens: 0,
         kv_usage: 0.0,
+        slots: None,
+        busy: 0.0,
+        ahead_seconds: 0.0,
+        decoding: 0,
+        pace: 1.0,
+        reload_seconds: 0.0,
         seat: true,
         matched_blocks: 0,
         matched_tokens: 0,

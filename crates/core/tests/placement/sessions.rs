@@ -160,6 +160,7 @@ fn a_session_that_escaped_load_does_not_bounce_back() {
 fn a_chat_without_ids_stays_on_one_worker() {
     // B37 and B38: the key is the opening's, whatever the request ids are.
     for name in [
+        "adaptive",
         "session",
         "pin",
         "soft_affinity",
@@ -185,8 +186,9 @@ fn a_chat_without_ids_stays_on_one_worker() {
 #[test]
 fn a_harness_that_changes_its_key_is_recognised() {
     // B163: turns 1 to 3 with one key, 4 to 6 continue the same messages with another.
-    for harness in 0..30 {
-        let mut room = Room::named(4, "session", 6);
+    for harness in 0..60 {
+        let policy = if harness < 30 { "session" } else { "adaptive" };
+        let mut room = Room::named(4, policy, 6);
         let text = |turn: u32| chain(&[(harness, 30 * turn as usize)]);
         let mut seen = Vec::new();
         for turn in 1..=6 {
@@ -259,12 +261,14 @@ fn agents(policy: &str, sessions: u64, turns: u32, at_once: usize) -> (Vec<u32>,
 #[test]
 fn agents_with_a_common_opening_make_no_herd() {
     for (sessions, at_once) in [(12, 6), (24, 12), (64, 32)] {
-        let (tokens, cached) = agents("session", sessions, 20, at_once);
-        println!(
-            "{sessions} agents: {tokens:?}, {:.2}, cached {cached:.3}",
-            skew(&tokens)
-        );
-        assert!(skew(&tokens) <= 1.3, "{sessions}: {tokens:?}");
-        assert!(cached >= 0.94, "{sessions}: {cached}");
+        for policy in ["session", "adaptive"] {
+            let (tokens, cached) = agents(policy, sessions, 20, at_once);
+            println!(
+                "{policy}, {sessions} agents: {tokens:?}, {:.2}, cached {cached:.3}",
+                skew(&tokens)
+            );
+            assert!(skew(&tokens) <= 1.3, "{policy}, {sessions}: {tokens:?}");
+            assert!(cached >= 0.94, "{policy}, {sessions}: {cached}");
+        }
     }
 }

@@ -224,6 +224,7 @@ impl Hall {
             reads_cache: true,
             deadline: None,
             retryable: true,
+            streams: true,
             plain: false,
         };
         self.send(Input::Arrive(Box::new(guest)));

@@ -83,6 +83,7 @@ impl Bar {
             reads_cache: true,
             deadline: None,
             retryable: true,
+            streams: true,
             plain: false,
         })));
     }

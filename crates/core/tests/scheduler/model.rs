@@ -264,6 +264,7 @@ impl Model {
             reads_cache: true,
             deadline: deadline_ms.map(|ms| self.now + Duration::from_millis(ms)),
             retryable,
+            streams: !request.0.is_multiple_of(3),
             plain,
         };
         let guest = Guest {

@@ -5,6 +5,7 @@
 
 mod allow;
 mod answer;
+mod evidence;
 mod explain;
 mod guard;
 mod lines;

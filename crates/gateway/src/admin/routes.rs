@@ -1,7 +1,7 @@
 //! Which path does what.
 
 use super::answer::{Answer, Fields, Wrong, json_answer, text_answer};
-use super::{explain, guard, lines, pools, workers};
+use super::{evidence, explain, guard, lines, pools, workers};
 use crate::gateway::Gateway;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -32,6 +32,7 @@ async fn route(gateway: &Gateway, request: Request<Incoming>) -> Result<Answer, 
         "/config" if get => Ok(json_answer(StatusCode::OK, &effective_config(gateway))),
         "/pools" if get => Ok(pools::list(gateway)),
         "/lines" if get => Ok(lines::list(gateway)),
+        "/evidence" if get => Ok(evidence::list(gateway)),
         "/workers" if get => Ok(workers::list(gateway)),
         "/workers" if head.method == Method::POST => {
             workers::add(gateway, Fields::read(body).await?).await
@@ -88,7 +89,7 @@ async fn named(
     Err(Wrong::missing(format!(
         "no {method} {path}; there are: GET /workers, POST /workers, POST /workers/NAME/drain, \
          POST /workers/NAME/resume, DELETE /workers/NAME, GET /pools, PUT /pools/NAME/policy, \
-         PUT /pools/NAME/fairness, GET /lines,          GET /explain/ID, GET /config, GET /metrics, GET /health, GET /ready"
+         PUT /pools/NAME/fairness, GET /lines, GET /evidence, GET /explain/ID, GET /config, GET /metrics, GET /health, GET /ready"
     )))
 }
 

@@ -321,6 +321,12 @@ async fn fairness_is_switched_live_and_lines_are_shown() {
     assert_eq!(status, 200);
     assert_eq!(lines["pools"][0]["pool"], "chat");
     assert_eq!(lines["pools"][0]["tenants_waiting"], 0);
+    let (status, evidence) = call(&running, "GET", "/evidence", Value::Null).await;
+    assert_eq!(status, 200);
+    let pool = &evidence["pools"][0];
+    assert_eq!(pool["pool"], "chat");
+    assert_eq!(pool["affinity"]["state"], "pays");
+    assert_eq!(pool["costs"]["prefill"]["median_error"], Value::Null);
     let pool = &running.gateway.pools[0];
     let terms = pool.driver.read(|s| s.config().tenants.clone());
     assert_eq!(terms.of(crate::tenant_id("acme")).band, 1);

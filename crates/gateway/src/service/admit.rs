@@ -105,6 +105,7 @@ pub(crate) fn admit(
     let mut arrival = arrival(&caller, head.max_tokens, identified, listed);
     arrival.deadline = deadline(gateway, &pool);
     arrival.body_bytes = body.len() as u64;
+    arrival.streams = head.stream || !endpoint.generates();
     let (origin, pending) = tokens::begin(&pool, endpoint, &head, scope, &mut arrival);
     if expected && arrival.identity == Identity::Bytes {
         arrival.chain = identify(maitred_text::identify).chain;
@@ -291,6 +292,7 @@ fn arrival(
         reads_cache: found.reads_cache,
         deadline: None,
         retryable: true,
+        streams: false,
         plain: false,
     }
 }

@@ -261,6 +261,7 @@ impl<'a> World<'a> {
             max_tokens: Some(ask.output_tokens),
             extra_prompts: 0,
             reads_cache: true,
+            streams: true,
             plain: false,
             deadline: None,
             retryable: true,

@@ -1,4 +1,4 @@
-use super::pending::PENDING_MAX;
+use super::super::pending::PENDING_MAX;
 use super::{Options, Session};
 use crate::decision::Reason;
 use crate::ids::SessionKey;

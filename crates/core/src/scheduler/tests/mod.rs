@@ -72,6 +72,7 @@ fn guest(id: u64) -> Arrival {
         reads_cache: true,
         deadline: None,
         retryable: true,
+        streams: true,
         plain: false,
     }
 }
