@@ -158,6 +158,7 @@ fn guest(request: u64, session: u64, turn: u32, chain: &[u64]) -> Box<Arrival> {
         model: None,
         turn,
         identity: Identity::Bytes,
+        scope: 0,
         chain: chain.to_vec(),
         prompt_bytes: (chain.len() * BLOCK_BYTES) as u64,
         body_bytes: 0,

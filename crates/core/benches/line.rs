@@ -92,6 +92,7 @@ impl Room {
             model: None,
             turn: 2,
             identity: Identity::Bytes,
+            scope: 0,
             chain: (0..16).map(|block| flow << 16 | block).collect(),
             prompt_bytes: 1_024,
             body_bytes: 1_500,

@@ -170,6 +170,19 @@ pub struct Queueing {
     pub waiting: [u32; 2],
 }
 
+/// The candidate that was believed to hold more of the prompt than the chosen one: what staying with
+/// the warmest would have meant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stay {
+    /// Who.
+    pub worker: WorkerId,
+    /// Leading tokens of the prompt that it was believed to hold.
+    pub matched_tokens: u32,
+    /// When the first token was to be expected from it, after the dispatch, by the learnt costs. None: it had
+    /// no free seat, and nobody can say when it would have had one.
+    pub first_token_expected: Option<Duration>,
+}
+
 /// One decision, complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
@@ -209,6 +222,8 @@ pub struct Decision {
     pub belief: Belief,
     /// When its first token is expected, after the dispatch, by the learnt costs.
     pub first_token_expected: Option<Duration>,
+    /// The warmest candidate, where another was chosen.
+    pub stay: Option<Stay>,
     /// Age of the worker's own report; None: it never reported.
     pub report_age: Option<Duration>,
     /// The report was older than the pool's bound, or missing: own leases ruled.

@@ -3,6 +3,7 @@
 use crate::decision::Decision;
 use crate::ids::{AttemptId, RequestId, ResponseKey, WorkerId};
 use crate::line::{FairnessConfig, Tenants};
+use crate::miss::Misses;
 use crate::place::PolicyConfig;
 use crate::pool::{FleetChange, Report};
 use crate::prefix::{KvBatch, KvState};
@@ -113,6 +114,13 @@ pub enum Effect {
         refusal: Refusal,
         /// When it may try again, where that is known.
         retry_after: Option<RetryAfter>,
+    },
+    /// A served attempt is accounted for: each token of its prompt has a cause or was cached.
+    Account {
+        /// Which.
+        attempt: AttemptId,
+        /// What became of its prompt's tokens.
+        misses: Misses,
     },
     /// Abort this attempt (its worker was removed or its drain deadline passed). The caller still
     /// owes `Failed` or `Cancel` for it.

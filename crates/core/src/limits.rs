@@ -18,6 +18,8 @@ pub const HOLDERS_MAX: usize = 64;
 pub const LINE_SCAN_MAX: usize = 64;
 /// Sessions whose home is remembered, per pool.
 pub const SESSIONS_MAX: usize = 65_536;
+/// Sessions whose lineage is remembered, per pool; of one that is forgotten the causes are unknown.
+pub const LINEAGES_MAX: usize = 16_384;
 /// Response ids whose worker is remembered, per pool.
 pub const RESPONSES_MAX: usize = 65_536;
 /// Bytes of predicted residency, per pool, before the oldest is dropped.

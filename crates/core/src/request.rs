@@ -85,6 +85,9 @@ pub struct Arrival {
     pub turn: u32,
     /// How `chain` was made.
     pub identity: Identity,
+    /// What the chain was seeded with: whose cache may serve it (isolation, model, adapter, weights,
+    /// template, salt).
+    pub scope: u64,
     /// Block hashes from the beginning, full blocks only, at most `CHAIN_BLOCKS_MAX`.
     pub chain: Vec<BlockHash>,
     /// Bytes of the rendering that the chain stands for, the unfilled last block included.

@@ -3,20 +3,22 @@
 //! [`Guest`] is the guard. Whatever becomes of the request (end, error, client gone, panic), the
 //! scheduler is told exactly once, because dropping it tells what was not told before.
 
+mod record;
 mod story;
 
 pub(crate) use story::{Story, unix_ms};
+
+use record::ms;
 
 use crate::driver::{Ticket, Verdict};
 use crate::metrics::{CancelStage, WaitEnd};
 use crate::pool::Pool;
 use crate::pull::Loss;
 use crate::upstream::Upstream;
-use maitred_core::decision::Scored;
 use maitred_core::ids::{RequestId, ResponseKey};
 use maitred_core::request::{Failure, Identity, Refusal, RetryAfter, Usage};
 use maitred_core::{Arrival, Decision, Input, Nanos};
-use maitred_records::{AttemptRecord, BeliefRecord, CandidateRecord, Outcome};
+use maitred_records::{AttemptRecord, Outcome};
 use maitred_wire::Endpoint;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -336,6 +338,7 @@ impl Guest {
         if outcome != Outcome::Served {
             self.tell();
         }
+        let mut misses = None;
         if let Some(attempt) = self.decision.as_ref().map(|d| d.attempt) {
             let input = match failure {
                 Some(failure) => Input::Failed {
@@ -350,103 +353,16 @@ impl Guest {
                     served: outcome == Outcome::Served,
                 },
             };
-            self.pool.driver.close(self.request, input);
+            misses = self.pool.driver.close(self.request, input);
         }
         self.story.model.request(self.story.endpoint, outcome);
-        let record = self.record(outcome, failure.map(Failure::as_str), status, usage);
+        let mut record = self.record(outcome, failure.map(Failure::as_str), status, usage);
+        if let Some(misses) = misses {
+            self.pool.metrics.accounted(&misses);
+            record.misses = Some(self.miss_record(&misses));
+        }
         self.story.gateway.keep(record);
     }
-
-    fn record(
-        &self,
-        outcome: Outcome,
-        failure: Option<&'static str>,
-        status: Option<u16>,
-        usage: Usage,
-    ) -> AttemptRecord {
-        let facts = &self.facts;
-        let ttft = self.first_token.map(|at| at.since(facts.arrived));
-        let mut record = AttemptRecord {
-            pool: self.pool.shared_name.clone(),
-            tenant: facts.tenant,
-            turn: facts.turn,
-            session: facts.session,
-            session_source: Cow::Borrowed(facts.session_source),
-            identity: Cow::Borrowed(facts.identity),
-            prompt_bytes: facts.prompt_bytes,
-            prompt_tokens: usage.prompt_tokens,
-            cached_tokens: usage.cached_tokens,
-            output_tokens: usage.output_tokens,
-            ttft_ms: ttft.map(ms),
-            e2e_ms: ms(self.since_arrival()),
-            outcome,
-            failure: failure.map(Cow::Borrowed),
-            pull: self.api().map(Cow::Borrowed),
-            lost: self.lost.map(|why| Cow::Borrowed(why.as_str())),
-            status,
-            ..self.story.record()
-        };
-        if let Some(decision) = &self.decision {
-            self.describe(decision, &mut record);
-        }
-        record
-    }
-
-    fn describe(&self, decision: &Decision, record: &mut AttemptRecord) {
-        record.attempt = decision.attempt.number;
-        record.policy = Some(Cow::Borrowed(decision.policy));
-        record.reason = Some(Cow::Borrowed(decision.reason.as_str()));
-        record.worker = match &self.upstream {
-            Some(upstream) => Some(upstream.shared_name.clone()),
-            None => self.pool.names(|name| name(decision.worker)),
-        };
-        record.candidates = self.pool.names(|name| {
-            let of = |c: &Scored| CandidateRecord {
-                worker: name(c.worker).unwrap_or_default(),
-                score: c.score.is_finite().then_some(c.score),
-                running: c.running,
-                prefill_tokens: c.prefill_tokens,
-                matched_tokens: c.matched_tokens,
-                seat: c.seat,
-            };
-            decision.candidates.iter().map(of).collect()
-        });
-        record.candidates_count = decision.candidates_count;
-        let queueing = &decision.queueing;
-        record.fairness = Some(Cow::Borrowed(queueing.fairness));
-        record.line = Some(Cow::Borrowed(queueing.line.as_str()));
-        record.band = Some(queueing.band);
-        record.charge = Some(queueing.charge);
-        record.predicted_start_ms = queueing.predicted_start.map(ms);
-        record.ttft_expected_ms = decision
-            .first_token_expected
-            .map(|after| ms(decision.dispatched.since(decision.arrived) + after));
-        record.passed_by = decision.passed_by;
-        record.prompt_tokens_estimated = Some(decision.prompt_tokens);
-        record.predicted_cached_tokens = Some(decision.predicted_cached_tokens);
-        let belief = decision.belief;
-        record.belief = Some(BeliefRecord {
-            source: Cow::Borrowed(belief.source.as_str()),
-            blocks: belief.blocks,
-            observed: belief.observed,
-            leaving: belief.leaving,
-            predicted: belief.predicted,
-            uncertain: belief.uncertain,
-            age_ms: belief.age.map(whole_ms),
-        });
-        record.queue_ms = ms(decision.dispatched.since(decision.arrived));
-        record.report_age_ms = decision.report_age.map(whole_ms);
-        record.stale = decision.stale;
-        record.seed = decision.seed;
-    }
-}
-
-fn whole_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn ms(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
 }
 
 impl Drop for Guest {

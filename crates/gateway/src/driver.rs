@@ -3,6 +3,7 @@
 use crate::kv::ReadAgain;
 use crate::pull::Desk;
 use maitred_core::ids::{RequestId, WorkerId};
+use maitred_core::miss::Misses;
 use maitred_core::pool::{FleetChange, WorkerSpec};
 use maitred_core::request::{Refusal, RetryAfter};
 use maitred_core::scheduler::WorkerView;
@@ -117,6 +118,8 @@ struct State {
     desks: HashMap<WorkerId, Arc<Desk>, FxBuildHasher>,
     /// What the logs call a worker, by slot.
     names: Vec<Name>,
+    /// What became of the tokens of the prompt that was served last.
+    accounted: Option<Misses>,
     /// When the timer is to call `Tick`, as last asked for.
     wake: Option<Nanos>,
 }
@@ -150,6 +153,7 @@ impl Driver {
                 effects: Vec::new(),
                 desks: HashMap::with_hasher(FxBuildHasher),
                 names: Vec::new(),
+                accounted: None,
                 wake: None,
             }),
             timer: Notify::new(),
@@ -193,12 +197,15 @@ impl Driver {
         });
     }
 
-    /// The last word about a request: `input`, after which it is not known any more.
-    pub fn close(&self, request: RequestId, input: Input) {
-        self.run(|state| {
+    /// The last word about a request: `input`, after which it is not known any more. What became of
+    /// its prompt's tokens, where it was served.
+    pub fn close(&self, request: RequestId, input: Input) -> Option<Misses> {
+        let (_, misses) = self.run_accounted(|state| {
             state.live.remove(&request);
+            state.accounted = None;
             input
         });
+        misses
     }
 
     /// A worker that pulls comes, or is gone (None).
@@ -220,8 +227,13 @@ impl Driver {
 
     /// Returns the time that the scheduler was told.
     fn run(&self, input: impl FnOnce(&mut State) -> Input) -> Nanos {
+        self.run_accounted(input).0
+    }
+
+    /// The same, with the account of the attempt that the input ended.
+    fn run_accounted(&self, input: impl FnOnce(&mut State) -> Input) -> (Nanos, Option<Misses>) {
         let mut wakers: Vec<Waker> = Vec::new();
-        let at = {
+        let told = {
             let mut state = self.state.lock();
             let input = input(&mut state);
             let mut effects = std::mem::take(&mut state.effects);
@@ -233,12 +245,12 @@ impl Driver {
                 }
             }
             state.effects = effects;
-            now
+            (now, state.accounted.take())
         };
         for waker in wakers {
             waker.wake();
         }
-        at
+        told
     }
 
     fn route(&self, state: &mut State, effect: Effect, at: Nanos) -> Option<Waker> {
@@ -261,6 +273,10 @@ impl Driver {
                     retry_after,
                     at,
                 })
+            }
+            Effect::Account { misses, .. } => {
+                state.accounted = Some(misses);
+                None
             }
             Effect::Abort(AttemptId { request, number }) => state.live.get(&request)?.abort(number),
             Effect::Wake(at) => {

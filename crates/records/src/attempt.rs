@@ -93,6 +93,64 @@ pub struct BeliefRecord {
     pub age_ms: Option<u64>,
 }
 
+/// What became of the tokens of a served prompt. With `cached_tokens` (0 where that is unknown) they
+/// add up to `prompt_tokens`, or to `prompt_tokens_estimated` where the engine does not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissRecord {
+    /// Tokens that no ancestor had.
+    pub new: u32,
+    /// In whose place the ancestor had others.
+    pub diverged: u32,
+    /// That the ancestor had in another scope.
+    pub scope: u32,
+    /// That the ancestor had on another worker.
+    pub moved: u32,
+    /// Why `moved` is not 0: `escape`, `hold_expired`, `full`, `draining`, `down`, `retry`, `policy`.
+    #[serde(default)]
+    pub moved_why: Option<Cow<'static, str>>,
+    /// That the same worker had and dropped.
+    pub evicted: u32,
+    /// That the same worker had in an earlier life.
+    pub restarted: u32,
+    /// Of which it cannot be known.
+    pub unknown: u32,
+    /// Leading tokens in common with the ancestor; None: no ancestor is known.
+    #[serde(default)]
+    pub common_tokens: Option<u32>,
+    /// Who served the ancestor; None also where that worker is gone.
+    #[serde(default)]
+    pub ancestor_worker: Option<Name>,
+}
+
+impl MissRecord {
+    /// The causes by name, in the order in which they are shown.
+    #[must_use]
+    pub fn causes(&self) -> [(&'static str, u32); 7] {
+        [
+            ("new", self.new),
+            ("diverged", self.diverged),
+            ("scope", self.scope),
+            ("moved", self.moved),
+            ("evicted", self.evicted),
+            ("restarted", self.restarted),
+            ("unknown", self.unknown),
+        ]
+    }
+}
+
+/// The candidate that was believed to hold more of the prompt than the chosen one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StayRecord {
+    /// Its name.
+    pub worker: Name,
+    /// Leading tokens of the prompt that it was believed to hold.
+    pub matched_tokens: u32,
+    /// When its first token was to be expected after the request's arrival, in milliseconds; None: it had no
+    /// free seat, and nobody can say when it would have had one.
+    #[serde(default, serialize_with = "opt_micros")]
+    pub ttft_expected_ms: Option<f64>,
+}
+
 /// One attempt, or one request that never came to an attempt (`attempt` is 0 then).
 ///
 /// `None` is "unknown", never zero.
@@ -188,6 +246,12 @@ pub struct AttemptRecord {
     /// Prompt tokens served from cache by the engine's count.
     #[serde(default)]
     pub cached_tokens: Option<u32>,
+    /// Why the others were not; None where the attempt was not served.
+    #[serde(default)]
+    pub misses: Option<MissRecord>,
+    /// What staying with the warmest candidate would have meant; None where it was chosen.
+    #[serde(default)]
+    pub stay: Option<StayRecord>,
     /// Tokens of the answer by the engine's count.
     #[serde(default)]
     pub output_tokens: Option<u32>,
@@ -261,6 +325,8 @@ impl Default for AttemptRecord {
             predicted_cached_tokens: None,
             belief: None,
             cached_tokens: None,
+            misses: None,
+            stay: None,
             output_tokens: None,
             queue_ms: 0.0,
             ttft_ms: None,

@@ -5,6 +5,7 @@
 //! goes through the files again.
 
 mod attempt;
+mod causes;
 mod line;
 mod name;
 mod read;
@@ -12,7 +13,8 @@ mod sink;
 mod story;
 
 pub use attempt::{
-    AttemptRecord, BeliefRecord, CandidateRecord, Outcome, SCHEMA, hex_u64, opt_hex_u64,
+    AttemptRecord, BeliefRecord, CandidateRecord, MissRecord, Outcome, SCHEMA, StayRecord, hex_u64,
+    opt_hex_u64,
 };
 pub use name::Name;
 pub use read::{Records, record_files};

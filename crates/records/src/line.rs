@@ -4,7 +4,7 @@
 //! because a record is written for every attempt: the general serialiser looks for escapes in every
 //! field's name and costs three times as much.
 
-use crate::attempt::{AttemptRecord, BeliefRecord, CandidateRecord};
+use crate::attempt::{AttemptRecord, BeliefRecord, CandidateRecord, MissRecord, StayRecord};
 
 /// Appends the record and a line feed.
 pub(crate) fn write(record: &AttemptRecord, out: &mut Vec<u8>) {
@@ -52,6 +52,8 @@ pub(crate) fn write(record: &AttemptRecord, out: &mut Vec<u8>) {
     );
     line.belief(r.belief.as_ref());
     line.count(b",\"cached_tokens\":", r.cached_tokens.map(u64::from));
+    line.misses(r.misses.as_ref());
+    line.stay(r.stay.as_ref());
     line.count(b",\"output_tokens\":", r.output_tokens.map(u64::from));
     line.real(b",\"queue_ms\":", Some(to_micros(r.queue_ms)));
     line.real(b",\"ttft_ms\":", r.ttft_ms.map(to_micros));
@@ -165,6 +167,38 @@ impl Line<'_> {
         self.out.push(b'}');
     }
 
+    fn misses(&mut self, misses: Option<&MissRecord>) {
+        self.out.extend_from_slice(b",\"misses\":");
+        let Some(misses) = misses else {
+            return self.null();
+        };
+        self.number(b"{\"new\":", u64::from(misses.new));
+        self.number(b",\"diverged\":", u64::from(misses.diverged));
+        self.number(b",\"scope\":", u64::from(misses.scope));
+        self.number(b",\"moved\":", u64::from(misses.moved));
+        self.some_text(b",\"moved_why\":", misses.moved_why.as_deref());
+        self.number(b",\"evicted\":", u64::from(misses.evicted));
+        self.number(b",\"restarted\":", u64::from(misses.restarted));
+        self.number(b",\"unknown\":", u64::from(misses.unknown));
+        self.count(b",\"common_tokens\":", misses.common_tokens.map(u64::from));
+        self.some_text(b",\"ancestor_worker\":", misses.ancestor_worker.as_deref());
+        self.out.push(b'}');
+    }
+
+    fn stay(&mut self, stay: Option<&StayRecord>) {
+        self.out.extend_from_slice(b",\"stay\":");
+        let Some(stay) = stay else {
+            return self.null();
+        };
+        self.text(b"{\"worker\":", &stay.worker);
+        self.number(b",\"matched_tokens\":", u64::from(stay.matched_tokens));
+        self.real(
+            b",\"ttft_expected_ms\":",
+            stay.ttft_expected_ms.map(to_micros),
+        );
+        self.out.push(b'}');
+    }
+
     fn candidates(&mut self, candidates: &[CandidateRecord]) {
         self.out.extend_from_slice(b",\"candidates\":[");
         for (index, c) in candidates.iter().enumerate() {
@@ -189,7 +223,9 @@ impl Line<'_> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::write;
-    use crate::attempt::{AttemptRecord, BeliefRecord, CandidateRecord, Outcome};
+    use crate::attempt::{
+        AttemptRecord, BeliefRecord, CandidateRecord, MissRecord, Outcome, StayRecord,
+    };
     use crate::name::Name;
     use std::borrow::Cow;
 
@@ -255,6 +291,23 @@ mod tests {
                 age_ms: Some(7),
             }),
             cached_tokens: Some(3),
+            misses: Some(MissRecord {
+                new: 1,
+                diverged: 2,
+                scope: 3,
+                moved: 4,
+                moved_why: Some("escape".into()),
+                evicted: 5,
+                restarted: 6,
+                unknown: 7,
+                common_tokens: Some(8),
+                ancestor_worker: Some(Name::from(text)),
+            }),
+            stay: Some(StayRecord {
+                worker: Name::from(text),
+                matched_tokens: 9,
+                ttft_expected_ms: Some(real),
+            }),
             output_tokens: Some(4),
             queue_ms: real,
             ttft_ms: Some(real),

@@ -1,6 +1,7 @@
 //! A request's records in plain words.
 
 use crate::attempt::{AttemptRecord, BeliefRecord, Outcome};
+use crate::causes;
 use std::fmt::Write;
 
 /// Tells what happened to one request; `attempts` are its records in order.
@@ -90,6 +91,7 @@ fn tell_attempt(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
         write!(text, "That worker pulls. ")?;
     }
     tell_load(text, r)?;
+    causes::tell_stay(text, r)?;
     tell_cache(text, r)?;
     tell_end(text, r)
 }
@@ -141,9 +143,10 @@ fn tell_cache(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
         )?;
     }
     match r.cached_tokens {
-        Some(cached) => write!(text, "the engine says {cached} came from its cache. "),
-        None => write!(text, "the engine does not say what came from its cache. "),
+        Some(cached) => write!(text, "the engine says {cached} came from its cache. ")?,
+        None => write!(text, "the engine does not say what came from its cache. ")?,
     }
+    causes::tell(text, r)
 }
 
 fn belief_words(belief: &BeliefRecord) -> &'static str {
@@ -217,7 +220,7 @@ fn workers(count: u32) -> String {
     }
 }
 
-fn millis(ms: f64) -> String {
+pub(crate) fn millis(ms: f64) -> String {
     if ms < 10.0 {
         format!("{ms:.1}")
     } else {

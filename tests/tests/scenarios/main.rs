@@ -4,6 +4,7 @@
 //! name of its test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod accounting;
 mod cli;
 mod clients;
 mod engine_queue;

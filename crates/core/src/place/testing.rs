@@ -67,6 +67,7 @@ impl Table {
                 model: None,
                 turn: 1,
                 identity: Identity::Bytes,
+                scope: 0,
                 chain: (0..10).collect(),
                 prompt_bytes: 640,
                 body_bytes: 0,

@@ -268,6 +268,8 @@ impl Scheduler {
         let affinity_cost = self.affinity_cost(&chosen, now) + held;
         let mut decision = self.explain(&request, (id, passed_by), pick, &chosen, belief, now);
         decision.first_token_expected = Duration::try_from_secs_f64(seconds).ok();
+        decision.stay = self.stay(&request, &chosen, now);
+        let why = self.why_moved(&request, decision.reason, held > 0.0, now);
         let Some(worker) = self.fleet.get_mut(chosen.worker) else {
             debug_assert!(false, "candidates are workers");
             return;
@@ -289,6 +291,7 @@ impl Scheduler {
             first_token: false,
             aborted: false,
             mark,
+            why,
             affinity_cost,
             delays: 1.0 + waiting,
             taken_back: worker.taken_back,

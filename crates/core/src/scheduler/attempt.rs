@@ -72,6 +72,7 @@ impl Scheduler {
                 self.prediction_begins(attempt.lease.worker, chain, attempt.taken_back, now);
                 self.meter_first_token(&mut attempt, now);
             }
+            self.account(&request, &attempt, usage, now, effects);
             self.learn(&request, &attempt, usage, now);
             if let Some(key) = request.guest.session {
                 self.homes.touch(key, attempt.lease.worker, now);

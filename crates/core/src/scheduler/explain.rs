@@ -51,6 +51,7 @@ impl Scheduler {
             predicted_cached_tokens: chosen.matched_tokens,
             belief,
             first_token_expected: None,
+            stay: None,
             report_age,
             stale: report_age.is_none_or(|age| age > self.config.stale_after),
         })

@@ -6,6 +6,7 @@
 //! - `fleet`: workers come, go, drain, report; a new life of a cache.
 //! - `costs`: what attempts teach of costs, and what affinity was worth.
 //! - `residency`: what workers are believed to hold, by their own word and by ours.
+//! - `lineage`: what became of each token of a served prompt, and what staying would have meant.
 //! - `queue`: the line: tickets, classes, holders, free seats; `lines`: how it is shown.
 //! - `wake`: what happens because time passed, and the pass over the line.
 //! - `explain`: the decision record. `check`: the invariants.
@@ -19,6 +20,7 @@ mod costs;
 mod door;
 mod explain;
 mod fleet;
+mod lineage;
 mod lines;
 mod queue;
 mod request;
@@ -33,9 +35,10 @@ pub use config::{Breaker, ConfigError, LostResponse, PoolConfig, Probes};
 use crate::cost::{Costs, Gate};
 use crate::ids::{RequestId, WorkerId};
 use crate::input::{Effect, Input};
-use crate::limits::RESPONSES_MAX;
+use crate::limits::{LINEAGES_MAX, RESPONSES_MAX};
 use crate::line::Line;
 use crate::line::ticket::ClassId;
+use crate::miss::Lineages;
 use crate::place::{Policy, PolicyConfig};
 use crate::pool::fleet::Fleet;
 use crate::pool::ratio::BytesPerToken;
@@ -107,6 +110,7 @@ pub struct Scheduler {
     homes: Homes,
     openings: Homes,
     responses: Responses,
+    lineages: Lineages,
     index: Index,
     observed: Observed,
     /// When predictions of workers whose events flow are next looked through.
@@ -154,6 +158,7 @@ impl Scheduler {
             homes: Homes::new(config.sessions_max, config.session_idle),
             openings: Homes::new(config.sessions_max, config.session_idle),
             responses: Responses::new(RESPONSES_MAX),
+            lineages: Lineages::new(config.sessions_max.min(LINEAGES_MAX)),
             index: Index::new(config.index_bytes_max),
             observed: Observed::new(
                 config.token_block,

@@ -4,6 +4,7 @@ use crate::cost::Mark;
 use crate::decision::Belief;
 use crate::ids::{AttemptId, WorkerId};
 use crate::line::ticket::{Standing, Ticket};
+use crate::miss::Moved;
 use crate::pool::ledger::Lease;
 use crate::request::{Arrival, Failure, RetryAfter};
 use crate::time::Nanos;
@@ -37,6 +38,8 @@ pub(super) struct Attempt {
     pub(super) aborted: bool,
     /// What the worker's meter is told of it.
     pub(super) mark: Mark,
+    /// Why it went elsewhere than the one before it in its session, if it did.
+    pub(super) why: Moved,
     /// Seconds by which its worker was busier than the least busy one, and that it held for it.
     pub(super) affinity_cost: f64,
     /// Requests that a second of its work delays by a second: itself, and its share of those that wait.

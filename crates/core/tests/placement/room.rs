@@ -54,6 +54,7 @@ pub(crate) fn arrival(chain: Vec<u64>) -> Arrival {
         model: None,
         turn: 1,
         identity: Identity::Tokens,
+        scope: 0,
         prompt_bytes: chain.len() as u64 * 64,
         chain,
         body_bytes: 0,

@@ -215,6 +215,7 @@ impl Hall {
             model: None,
             turn: 1 + u32::from(returning),
             identity: Identity::Bytes,
+            scope: 0,
             chain: Vec::new(),
             prompt_bytes: 0,
             body_bytes: 10,

@@ -74,6 +74,7 @@ impl Bar {
             model: None,
             turn: 2,
             identity: Identity::Bytes,
+            scope: 0,
             chain: Vec::new(),
             prompt_bytes: 0,
             body_bytes: 0,

@@ -240,8 +240,8 @@ impl Model {
             return;
         };
         let request = RequestId(self.next);
+        let seed = session.unwrap_or(1_000 + self.next);
         self.next += 1;
-        let seed = session.unwrap_or(1_000 + request.0);
         let arrival = Arrival {
             request,
             tenant: TenantId(tenant),
@@ -255,6 +255,7 @@ impl Model {
             model: model.map(ModelKey),
             turn: 1 + (blocks / 4) as u32,
             identity: Identity::Bytes,
+            scope: 0,
             chain: kv::chain(seed, blocks),
             prompt_bytes: blocks * 64 + 30,
             body_bytes: 0,
@@ -288,8 +289,7 @@ impl Model {
         let Some((attempt, _)) = self.sitting(pick) else {
             return;
         };
-        self.live.remove(&attempt.request);
-        self.ended.push(attempt.request);
+        self.end(attempt);
         let usage = Usage {
             prompt_tokens: cached.map(|c| c + 50),
             cached_tokens: cached,
@@ -302,6 +302,11 @@ impl Model {
         });
     }
 
+    fn end(&mut self, attempt: AttemptId) {
+        self.live.remove(&attempt.request);
+        self.ended.push(attempt.request);
+    }
+
     fn fail(&mut self, pick: usize, failure: Failure, retry: bool, retry_after: Option<Duration>) {
         let Some((attempt, worker)) = self.sitting(pick) else {
             return;
@@ -309,8 +314,7 @@ impl Model {
         if retry {
             self.live.get_mut(&attempt.request).unwrap().sits = None;
         } else {
-            self.live.remove(&attempt.request);
-            self.ended.push(attempt.request);
+            self.end(attempt);
         }
         if failure == Failure::Saturated
             && let Some(staff) = self.staff.iter_mut().find(|s| s.id == worker)
@@ -369,13 +373,14 @@ impl Model {
                     self.ended.push(*request);
                 }
                 Effect::Abort(attempt) => {
-                    let guest = &self.live[&attempt.request];
-                    assert_eq!(guest.sits.map(|(attempt, _)| attempt), Some(*attempt));
+                    let sits = self.live[&attempt.request].sits;
+                    assert_eq!(sits.map(|(attempt, _)| attempt), Some(*attempt));
                 }
                 Effect::Wake(at) => assert!(*at > self.now),
                 Effect::Availability { worker, .. } | Effect::Epoch { worker, .. } => {
                     assert!(self.staff.iter().any(|staff| staff.id == *worker));
                 }
+                Effect::Account { .. } => {}
             }
         }
         self.log.push(format!("{effects:?}"));
@@ -404,15 +409,9 @@ impl Model {
         let limits = &staff.limits;
         assert!(plain || !limits.plain_only, "not a plain one");
         assert!(limits.tenants.is_empty() || limits.tenants.contains(&TenantId(tenant)));
-        assert!(
-            limits.output_max.is_none_or(|most| output <= most),
-            "too long an answer"
-        );
+        assert!(limits.output_max.is_none_or(|most| output <= most));
         let context = decision.prompt_tokens + output;
-        assert!(
-            limits.context_max.is_none_or(|most| context <= most),
-            "too long"
-        );
+        assert!(limits.context_max.is_none_or(|most| context <= most));
         assert!(!staff.draining, "no new work on a draining worker");
         assert!(staff.slots.is_none_or(|slots| running < slots), "no slot");
         let chosen = &decision.candidates[0];

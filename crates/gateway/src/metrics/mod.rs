@@ -92,6 +92,7 @@ pub(crate) struct Families {
     pub(crate) output_tokens: Family<Labels<1>, Counter>,
     pub(crate) cached_tokens: Family<Labels<1>, Counter>,
     pub(crate) cached_unknown: Family<Labels<1>, Counter>,
+    pub(crate) miss_tokens: Family<Labels<2>, Counter>,
     pub(crate) predicted_cached_tokens: Family<Labels<1>, Counter>,
     pub(crate) identities: Family<Labels<3>, Counter>,
     pub(crate) tokenise: Family<Labels<1>, Histogram, TokeniseHistogram>,
@@ -138,6 +139,11 @@ impl Families {
                 r,
                 "cached_unknown",
                 "Served attempts whose engine did not say what was cached",
+            ),
+            miss_tokens: family(
+                r,
+                "miss_tokens",
+                "Prompt tokens of served attempts that were not, or not known to be, cached, by cause",
             ),
             predicted_cached_tokens: family(
                 r,

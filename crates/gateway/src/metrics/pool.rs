@@ -3,6 +3,7 @@
 use super::stages::{CancelStage, WaitEnd};
 use super::{Families, Labels, Times};
 use maitred_core::decision::{Decision, PredictionSource, Reason};
+use maitred_core::miss::{CAUSES, Misses};
 use maitred_core::request::{Failure, Identity, KeySource, Usage};
 use maitred_records::{Name, Outcome};
 use maitred_wire::Endpoint;
@@ -81,6 +82,7 @@ pub struct PoolMetrics {
     output_tokens: Counter,
     cached_tokens: Counter,
     cached_unknown: Counter,
+    miss_tokens: [Counter; CAUSES],
     predicted_cached_tokens: Counter,
     tokenise: Histogram,
     cached_error: [Histogram; PredictionSource::ALL.len()],
@@ -118,6 +120,9 @@ impl PoolMetrics {
             output_tokens: owned(&families.output_tokens, &one),
             cached_tokens: owned(&families.cached_tokens, &one),
             cached_unknown: owned(&families.cached_unknown, &one),
+            miss_tokens: Misses::default()
+                .causes()
+                .map(|(cause, _)| owned(&families.miss_tokens, &with("cause", cause))),
             predicted_cached_tokens: owned(&families.predicted_cached_tokens, &one),
             tokenise: families.tokenise.get_or_create(&one).clone(),
             cached_error: PredictionSource::ALL.map(|source| {
@@ -255,6 +260,13 @@ impl PoolMetrics {
             Some(cached) => self.cached_tokens.inc_by(u64::from(cached)),
             None => self.cached_unknown.inc(),
         };
+    }
+
+    /// A served attempt's prompt tokens were accounted for.
+    pub fn accounted(&self, misses: &Misses) {
+        for (counter, (_, tokens)) in self.miss_tokens.iter().zip(misses.causes()) {
+            counter.inc_by(u64::from(tokens));
+        }
     }
 
     /// How near the prediction of a served attempt came to what its engine says.

@@ -103,6 +103,7 @@ pub(crate) fn admit(
         .filter(|m| !pool.is_configured(m) && (endpoint.has_prompt() || pool.is_listed(m)))
         .map(model_key);
     let mut arrival = arrival(&caller, head.max_tokens, identified, listed);
+    arrival.scope = scope;
     arrival.deadline = deadline(gateway, &pool);
     arrival.body_bytes = body.len() as u64;
     arrival.streams = head.stream || !endpoint.generates();
@@ -283,6 +284,7 @@ fn arrival(
         model: listed,
         turn: found.turn,
         identity: found.identity,
+        scope: 0,
         chain: found.chain,
         prompt_bytes: found.prompt_bytes,
         body_bytes: 0,

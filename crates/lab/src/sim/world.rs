@@ -254,6 +254,7 @@ impl<'a> World<'a> {
             model: None,
             turn: ask.turn,
             identity: Identity::Tokens,
+            scope: 0,
             chain: self.chain(&ask, request),
             prompt_bytes: u64::from(ask.prompt_tokens) * TOKEN_BYTES,
             body_bytes: u64::from(ask.prompt_tokens) * TOKEN_BYTES,
@@ -346,7 +347,10 @@ impl<'a> World<'a> {
                     self.fail(attempt, Failure::Reset, retry, now);
                 }
             }
-            Effect::Wake(_) | Effect::Availability { .. } | Effect::Epoch { .. } => {}
+            Effect::Account { .. }
+            | Effect::Wake(_)
+            | Effect::Availability { .. }
+            | Effect::Epoch { .. } => {}
         }
     }
 

@@ -171,13 +171,19 @@ impl Observed {
     /// has blocks of its own size, and computes at least the last token itself.
     #[must_use]
     pub fn usable(&self, slot: u32, blocks: u32, prompt_tokens: u32) -> u32 {
-        let size = self.sizes.get(slot as usize).copied().unwrap_or(0);
+        let size = self.block_size(slot);
         if size == 0 {
             return blocks;
         }
         let ours = self.token_block as u64;
         let tokens = (u64::from(blocks) * ours).min(u64::from(prompt_tokens.saturating_sub(1)));
         ((tokens - tokens % u64::from(size)) / ours) as u32
+    }
+
+    /// Tokens in one of the engine's own blocks, as its events say; 0: they do not.
+    #[must_use]
+    pub fn block_size(&self, slot: u32) -> u32 {
+        self.sizes.get(slot as usize).copied().unwrap_or(0)
     }
 
     /// Engine blocks that are about to go from the worker.

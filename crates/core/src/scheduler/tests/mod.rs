@@ -7,6 +7,7 @@ mod breakdown;
 mod events;
 mod fleet;
 mod line;
+mod lineage;
 mod lines;
 mod overload;
 mod pull;
@@ -18,6 +19,7 @@ use super::{PoolConfig, Scheduler};
 use crate::decision::{Decision, Reason};
 use crate::ids::{AttemptId, RequestId, SessionKey, TenantId, WorkerId};
 use crate::input::{Effect, Input};
+use crate::miss::Misses;
 use crate::place::{Answer, Policy, PolicyConfig, Question};
 use crate::pool::{FleetChange, Report, RequestLimits, Seats, WorkerSpec};
 use crate::request::{Arrival, Failure, Identity, KeySource, Refusal, Usage};
@@ -32,6 +34,8 @@ struct Table {
     scheduler: Scheduler,
     now: Nanos,
     workers: Vec<WorkerId>,
+    /// What became of the tokens of each prompt that was served.
+    accounts: Vec<Misses>,
 }
 
 fn config() -> PoolConfig {
@@ -63,6 +67,7 @@ fn guest(id: u64) -> Arrival {
         model: None,
         turn: 1,
         identity: Identity::Bytes,
+        scope: 0,
         chain: Vec::new(),
         prompt_bytes: 400,
         body_bytes: 0,
@@ -102,6 +107,7 @@ impl Table {
             scheduler: Scheduler::new(config, 1).unwrap(),
             now: Nanos(0),
             workers: Vec::new(),
+            accounts: Vec::new(),
         };
         for _ in 0..workers {
             table.add(seats, true);
@@ -133,7 +139,13 @@ impl Table {
         let mut effects = Vec::new();
         self.scheduler.handle(self.now, input, &mut effects);
         self.scheduler.check().unwrap();
-        effects.retain(|effect| !matches!(effect, Effect::Wake(_)));
+        effects.retain(|effect| match effect {
+            Effect::Account { misses, .. } => {
+                self.accounts.push(*misses);
+                false
+            }
+            effect => !matches!(effect, Effect::Wake(_)),
+        });
         effects
     }
 
