@@ -130,7 +130,7 @@ impl EngineKind {
 }
 
 /// Nesting up to which an engine's own answers are read.
-const DEPTH_MAX: usize = 64;
+pub(crate) const DEPTH_MAX: usize = 64;
 
 fn loading(body: &[u8]) -> bool {
     let word = b"loading";

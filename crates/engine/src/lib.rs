@@ -2,6 +2,8 @@
 
 pub mod gauges;
 pub mod kind;
+pub mod slots;
 
 pub use gauges::{EngineGauges, gauges};
 pub use kind::{EngineKind, Readiness};
+pub use slots::slots;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use maitred_engine::{EngineKind, gauges};
+use maitred_engine::{EngineKind, gauges, slots};
 use maitred_wire::{Endpoint, StreamObserver, answer, head, opening};
 use serde_json::Value;
 use std::fs;
@@ -53,6 +53,10 @@ fn metrics_of_real_engines_are_read() {
     assert_eq!(EngineKind::of_metrics(&text), Some(EngineKind::LlamaCpp));
     let read = gauges(EngineKind::LlamaCpp, &text);
     assert_eq!((read.running, read.waiting), (Some(4), Some(4)));
+    let props = fs::read(root.join("llamacpp-b11434/http/02-props.json")).unwrap();
+    let props: Value = serde_json::from_slice(&props).unwrap();
+    let body = props["response"]["json"].to_string();
+    assert_eq!(slots(body.as_bytes()), Some(4));
 }
 
 #[test]

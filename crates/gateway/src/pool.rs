@@ -210,7 +210,7 @@ impl Pool {
             id,
             WorkerSpec {
                 identity: maitred_text::model_key(&settings.name).0,
-                seats: settings.seats_as(settings.engine.set()),
+                seats: settings.seats_as(settings.engine.set(), None),
                 models: keys(&settings.models),
                 assume_ready,
                 pulls,

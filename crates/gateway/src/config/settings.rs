@@ -333,12 +333,15 @@ pub struct WorkerSettings {
 }
 
 impl WorkerSettings {
-    /// Its limits, given what engine it is: llama.cpp keeps one conversation in each slot.
+    /// Its limits, given what engine it is and how many slots that says it has: llama.cpp keeps one
+    /// conversation in each. What is configured goes before what is told.
     #[must_use]
-    pub fn seats_as(&self, engine: Option<EngineKind>) -> Seats {
+    pub fn seats_as(&self, engine: Option<EngineKind>, told: Option<u32>) -> Seats {
         let keeps_slots = engine == Some(EngineKind::LlamaCpp);
+        let slots = self.seats.slots.or(told);
         Seats {
-            cache_slots: self.seats.slots.filter(|_| keeps_slots),
+            slots,
+            cache_slots: slots.filter(|_| keeps_slots),
             ..self.seats
         }
     }

@@ -144,6 +144,53 @@ async fn a_scrape_becomes_a_report() {
     assert_eq!(engine, Some(maitred_engine::EngineKind::Vllm));
 }
 
+/// Where each slot keeps one conversation, the engine says how many it has; a new start may have another
+/// number, and what is configured goes before both.
+#[tokio::test]
+async fn slots_are_those_that_the_engine_has() {
+    let room = room();
+    let worker = Worker::ready(&["m"]).await;
+    worker.say(
+        "/v1/models",
+        200,
+        r#"{"object":"list","data":[{"id":"m","owned_by":"llamacpp"}]}"#,
+    );
+    worker.say("/props", 200, r#"{"total_slots":3}"#);
+    let name = room.add(&worker.url()).name;
+    room.becomes(&name, Availability::Ready).await;
+    let seats = |name: &str| room.view(name).view.seats;
+    assert_eq!(
+        (seats(&name).slots, seats(&name).cache_slots),
+        (Some(3), Some(3))
+    );
+    // It is away, and comes back with another number.
+    worker.say("/props", 200, r#"{"total_slots":5}"#);
+    worker.say("/health", 503, "Loading model");
+    let probed = || {
+        room.fleet
+            .seen("p", &name)?
+            .1
+            .probe
+            .filter(|p| p == "loading")
+    };
+    until("a new start", probed).await;
+    worker.say("/health", 200, "");
+    until("the new number", || {
+        (seats(&name).slots == Some(5)).then_some(())
+    })
+    .await;
+    // What is no answer changes nothing, and who has set a number is not asked for it.
+    let mut set = room.pool.settings.worker(&worker.url()).unwrap();
+    set.name = "set".to_owned();
+    set.seats.slots = Some(2);
+    room.fleet.add(&room.pool, &set).unwrap();
+    room.becomes("set", Availability::Ready).await;
+    assert_eq!(
+        (seats("set").slots, seats("set").cache_slots),
+        (Some(2), Some(2))
+    );
+}
+
 #[tokio::test]
 async fn tasks_end_with_their_workers() {
     let room = room();

@@ -7,8 +7,8 @@ use crate::config::WorkerSettings;
 use crate::pool::Pool;
 use crate::upstream::Upstream;
 use maitred_core::WorkerId;
-use maitred_core::pool::{Gauges, Report};
-use maitred_engine::{EngineKind, Readiness, gauges};
+use maitred_core::pool::{Gauges, Report, Seats};
+use maitred_engine::{EngineKind, Readiness, gauges, slots};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +25,8 @@ const MODEL_BYTES_MAX: usize = 512;
 /// Bytes of a health answer, of a list of models, of a metrics text.
 const HEALTH_BYTES_MAX: usize = 64 << 10;
 const MODELS_BYTES_MAX: usize = 4 << 20;
+/// And of what tells its slots, which has its chat template beside them.
+const SLOTS_BYTES_MAX: usize = 4 << 20;
 const METRICS_BYTES_MAX: usize = 8 << 20;
 /// A worker without metrics is asked again this rarely.
 const NO_METRICS_WAIT: Duration = Duration::from_secs(30);
@@ -49,6 +51,10 @@ struct State {
     /// The engine has no health path: its list of models stands in.
     probe_models: bool,
     models_known: bool,
+    /// How many requests at once it says that it takes; None: it does not say.
+    slots_told: Option<u32>,
+    /// The limits that the scheduler goes by.
+    seats: Seats,
 }
 
 pub(super) struct Watch {
@@ -68,6 +74,7 @@ impl Watch {
         events: Option<Arc<Events>>,
     ) -> Self {
         let engine = settings.engine.set();
+        let seats = settings.seats_as(engine, None);
         Self {
             pool,
             id,
@@ -82,6 +89,8 @@ impl Watch {
                 down_since: Instant::now(),
                 probe_models: false,
                 models_known: false,
+                slots_told: None,
+                seats,
             }),
         }
     }
@@ -114,10 +123,31 @@ impl Watch {
             if let Some(upstream) = self.pool.upstream(self.id) {
                 upstream.is(kind);
             }
-            let seats = self.settings.seats_as(kind);
-            if seats != self.settings.seats {
-                self.pool.seats(self.id, seats);
-            }
+            self.fit_seats();
+        }
+    }
+
+    /// How many requests it takes at once, where it says so: it may come back with another number.
+    async fn ask_slots(&self, upstream: &Upstream, timeout: Duration) {
+        let wanted = self.settings.seats.slots.is_none() && self.pool.settings.core.learn_slots;
+        let Some(path) = self.kind().slots_path().filter(|_| wanted) else {
+            return;
+        };
+        let answer = self.fetch(upstream, path, timeout, SLOTS_BYTES_MAX).await;
+        // Unknown is not zero: what it said before holds.
+        if let Some(told) = answer.ok().and_then(|answer| slots(&answer.body)) {
+            self.state.lock().slots_told = Some(told);
+            self.fit_seats();
+        }
+    }
+
+    /// Its limits are others where its engine, or what that says, allows others.
+    fn fit_seats(&self) {
+        let mut state = self.state.lock();
+        let seats = self.settings.seats_as(state.seen.engine, state.slots_told);
+        if std::mem::replace(&mut state.seats, seats) != seats {
+            drop(state);
+            self.pool.seats(self.id, seats);
         }
     }
 
@@ -174,6 +204,7 @@ impl Watch {
         }
         let timeout = MODELS_FIRST.min(self.pool.settings.probe.timeout);
         let listed = self.list(upstream, timeout).await;
+        self.ask_slots(upstream, timeout).await;
         match listed {
             Some(models) if models.is_empty() => self.said("no model yet", Report::Loading),
             Some(models) => {
@@ -304,6 +335,7 @@ impl Watch {
             {
                 self.listed(models);
             }
+            self.ask_slots(upstream, timeout).await;
         }
     }
 
