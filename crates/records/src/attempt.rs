@@ -81,6 +81,15 @@ pub struct BeliefRecord {
     pub blocks: u32,
     /// By the worker's events, in whatever tier.
     pub observed: u32,
+    /// Of `observed`, leading blocks in the device's memory. None: nothing was told of it.
+    #[serde(default)]
+    pub device: Option<u32>,
+    /// Of `observed`, leading blocks in the device's or the host's memory.
+    #[serde(default)]
+    pub host: Option<u32>,
+    /// The data-parallel rank that holds `observed`; None: the engine names none.
+    #[serde(default)]
+    pub rank: Option<u32>,
     /// Of `observed`, the last ones that the worker was about to evict for what was dispatched to it.
     #[serde(default)]
     pub leaving: u32,

@@ -160,6 +160,9 @@ impl Line<'_> {
         self.text(b"{\"source\":", &belief.source);
         self.number(b",\"blocks\":", u64::from(belief.blocks));
         self.number(b",\"observed\":", u64::from(belief.observed));
+        self.count(b",\"device\":", belief.device.map(u64::from));
+        self.count(b",\"host\":", belief.host.map(u64::from));
+        self.count(b",\"rank\":", belief.rank.map(u64::from));
         self.number(b",\"leaving\":", u64::from(belief.leaving));
         self.number(b",\"predicted\":", u64::from(belief.predicted));
         self.flag(b",\"uncertain\":", belief.uncertain);
@@ -285,6 +288,9 @@ mod tests {
                 source: "observed".into(),
                 blocks: 4,
                 observed: 4,
+                device: Some(3),
+                host: Some(4),
+                rank: Some(0),
                 leaving: 1,
                 predicted: 2,
                 uncertain: true,

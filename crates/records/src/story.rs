@@ -135,6 +135,21 @@ fn tell_cache(text: &mut String, r: &AttemptRecord) -> std::fmt::Result {
     if let Some(age) = told.and_then(|belief| belief.age_ms) {
         write!(text, "the last of these came {age} ms before; ")?;
     }
+    if let Some(belief) = r.belief.as_ref().filter(|belief| belief.observed > 0) {
+        if let Some(rank) = belief.rank {
+            write!(text, "its rank {rank} holds them; ")?;
+        }
+        let slower = belief
+            .device
+            .map(|device| belief.observed.saturating_sub(device));
+        if let Some(slower) = slower.filter(|slower| *slower > 0) {
+            let observed = belief.observed;
+            write!(
+                text,
+                "{slower} of the {observed} blocks that it had told of were not in the device's memory; "
+            )?;
+        }
+    }
     if let Some(belief) = r.belief.as_ref().filter(|belief| belief.leaving > 0) {
         let (leaving, observed) = (belief.leaving, belief.observed);
         write!(
@@ -282,11 +297,62 @@ fn fallback_words(reason: &str) -> &str {
 fn refusal_words(code: &str) -> &str {
     match code {
         "queue-full" => "the line is full",
+        "flow-full" => "as much of its conversation waits as may",
+        "tenant-full" => "as much of its tenant waits as may",
+        "band-full" => "as much of its band waits as may",
+        "start-too-late" => "it would have started later than promised",
         "ttl-expired" => "it waited as long as it may",
         "no-workers" => "no worker can take it",
         "attempts-exhausted" => "every worker that could be tried has failed it",
         "response-lost" => "the worker that holds the response it continues is gone",
         "closing" => "the gateway is closing",
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::story;
+    use crate::attempt::{AttemptRecord, BeliefRecord, Outcome};
+    use std::sync::Arc;
+
+    #[test]
+    fn what_was_believed_is_told_by_rank_and_tier() {
+        let belief = BeliefRecord {
+            source: "observed".into(),
+            blocks: 8,
+            observed: 8,
+            device: Some(3),
+            host: Some(5),
+            rank: Some(1),
+            leaving: 0,
+            predicted: 0,
+            uncertain: false,
+            age_ms: Some(40),
+        };
+        let record = |belief: BeliefRecord| AttemptRecord {
+            attempt: 1,
+            worker: Some("w1".into()),
+            predicted_cached_tokens: Some(128),
+            prompt_tokens: Some(200),
+            cached_tokens: Some(112),
+            belief: Some(belief),
+            outcome: Outcome::Served,
+            ..AttemptRecord::default()
+        };
+        let told = story(&[Arc::new(record(belief.clone()))]);
+        let words = "We believed it held 128 of the prompt's 200 tokens by its own events; the last of these came 40 ms before; \
+            its rank 1 holds them; 5 of the 8 blocks that it had told of were not in the device's memory; \
+            the engine says 112 came from its cache. ";
+        assert!(told.contains(words), "{told}");
+        // Of records from before, and of engines without ranks and tiers, nothing is said of them.
+        let plain = BeliefRecord {
+            device: None,
+            host: None,
+            rank: None,
+            ..belief
+        };
+        let told = story(&[Arc::new(record(plain))]);
+        assert!(!told.contains("rank") && !told.contains("memory"), "{told}");
     }
 }

@@ -348,6 +348,33 @@ async fn engines_that_do_not_say_salts_are_not_believed_where_all_have_some() {
     assert_eq!(found, [0, 48, 0, 48]);
 }
 
+/// Blocks in slower memory, and which rank holds them, are told apart in the record.
+#[tokio::test]
+async fn records_tell_tiers_and_ranks() {
+    let mut told = Told::new(1).await;
+    let tier = |event: Value, medium: &str| with(event, json!({"medium": medium}));
+    let gone = |names: &[i64], medium: &str| tier(removed(names), medium);
+    let chain = || stored(&[11, 12, 13], 0, 16, None);
+    told.tell(0, Some(1), &[chain(), tier(chain(), "CPU")]);
+    told.tell(0, Some(1), &[gone(&[13, 12], "GPU"), gone(&[13], "CPU")]);
+    told.held(60).await;
+    let record = attempts(&told.running, "r1", 1).await.remove(0);
+    let belief = record.belief.as_ref().unwrap();
+    assert_eq!(
+        (belief.observed, belief.device, belief.host),
+        (2, Some(1), Some(2))
+    );
+    assert_eq!(belief.rank, Some(1));
+    told.tell(0, Some(1), &[json!({"type": "AllBlocksCleared"})]);
+    told.held(60).await;
+    let record = attempts(&told.running, "r2", 1).await.remove(0);
+    let belief = record.belief.as_ref().unwrap();
+    assert_eq!(
+        (belief.observed, belief.device, belief.rank),
+        (0, None, None)
+    );
+}
+
 /// Ranks of one engine were taken for one cache.
 #[tokio::test]
 async fn each_rank_holds_its_own() {
