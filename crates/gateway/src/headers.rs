@@ -9,6 +9,9 @@ pub(crate) static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent
 pub(crate) static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub(crate) static AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
 
+/// By which vLLM and SGLang let a request choose among their data-parallel ranks.
+const DATA_PARALLEL_RANK: &str = "x-data-parallel-rank";
+
 /// A header's value as text, where it is ASCII.
 pub(crate) fn text_of(value: &HeaderValue) -> Option<&str> {
     value.to_str().ok()
@@ -73,6 +76,8 @@ pub(crate) struct Passing {
     /// Where the credentials begin, and of these `authorization`, which comes last.
     credentials: u32,
     authorization: u32,
+    /// The client itself names the rank of the engine that is to serve it.
+    names_rank: bool,
 }
 
 impl Passing {
@@ -111,6 +116,7 @@ impl Passing {
             lines: lines.into(),
             credentials,
             authorization: authorization_at,
+            names_rank: headers.contains_key(DATA_PARALLEL_RANK),
         }
     }
 
@@ -135,6 +141,8 @@ pub(crate) struct Outbound<'a> {
     /// The body's length; None: the request has none.
     pub(crate) body_length: Option<usize>,
     pub(crate) pass_credentials: bool,
+    /// The rank of the engine that holds its beginning, where the engine takes that.
+    pub(crate) rank: Option<u32>,
 }
 
 /// The head of the request to a worker.
@@ -163,6 +171,9 @@ pub(crate) fn request_head(
     }
     put(&mut head, "x-request-id", out.request_id);
     put(&mut head, "traceparent", out.traceparent);
+    if let Some(rank) = out.rank.filter(|_| !out.passing.names_rank) {
+        put(&mut head, DATA_PARALLEL_RANK, &HeaderValue::from(rank));
+    }
     if let Some(length) = out.body_length {
         put(&mut head, "content-length", &HeaderValue::from(length));
     }
@@ -259,6 +270,7 @@ mod tests {
             traceparent: &HeaderValue::from_static("t-1"),
             body_length: Some(2),
             pass_credentials: pass,
+            rank: None,
         };
         let own = own.map(|o| HeaderValue::from_str(o).unwrap());
         let head = request_head(&out, "10.0.0.1:80", "/pre", own.as_ref());
@@ -288,6 +300,30 @@ mod tests {
             "POST /pre/v1/messages?beta=true HTTP/1.1\r\nhost: 10.0.0.1:80\r\nx-b: 2\r\n\
              x-request-id: r-1\r\ntraceparent: t-1\r\ncontent-length: 2\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn a_rank_is_named_once_and_the_clients_own_word_counts() {
+        let named = |list: &[(&str, &str)], rank| {
+            let out = Outbound {
+                method: &Method::GET,
+                passing: &Passing::of(&Uri::from_static("/"), &headers(list), true, None),
+                request_id: &HeaderValue::from_static("r"),
+                traceparent: &HeaderValue::from_static("t"),
+                body_length: None,
+                pass_credentials: false,
+                rank,
+            };
+            let head = String::from_utf8(request_head(&out, "h", "", None)).unwrap();
+            let lines = head
+                .lines()
+                .filter(|l| l.starts_with("x-data-parallel-rank"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&[], Some(3)), ["x-data-parallel-rank: 3"]);
+        assert!(named(&[], None).is_empty());
+        let own = [("x-data-parallel-rank", "1")];
+        assert_eq!(named(&own, Some(3)), ["x-data-parallel-rank: 1"]);
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub struct KvEventsSettings {
     pub mode: KvEventsMode,
     /// Its data-parallel ranks, each with a stream of its own.
     pub ranks: u16,
+    /// A request is sent to the rank that holds its beginning. The engine must take the header, and
+    /// number its ranks from 0 as the events do.
+    pub rank_header: bool,
 }
 
 /// The same of one rank.
@@ -56,6 +59,7 @@ impl KvEventsSettings {
             topic: String::new(),
             mode: KvEventsMode::Connect,
             ranks: 1,
+            rank_header: false,
         }
     }
 
@@ -112,6 +116,7 @@ impl KvEventsSettings {
                 KvEventsMode::Bind => "bind",
             },
             "ranks": self.ranks,
+            "rank_header": self.rank_header,
         })
     }
 }
@@ -153,6 +158,12 @@ fn read_section(mut section: Section<'_>, problems: &mut Vec<Problem>) -> Option
         }
     });
     section.set_count(problems, "ranks", &mut settings.ranks, 1..=RANKS_MAX);
+    section.set(
+        problems,
+        "rank_header",
+        &mut settings.rank_header,
+        Field::flag,
+    );
     check(&settings, &place, topic.as_ref(), problems);
     section.finish(problems);
     Some(settings)

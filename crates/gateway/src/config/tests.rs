@@ -32,7 +32,7 @@ pools:
         slots: 2
         engine: vllm
         api_key: s3cret
-        kv_events: { endpoint: 'tcp://h:5557', replay: 'tcp://h:5657', topic: kv, ranks: 2 }
+        kv_events: { endpoint: 'tcp://h:5557', replay: 'tcp://h:5657', topic: kv, ranks: 2, rank_header: true }
   - name: other
     model: qwen
 ";

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use maitred_core::Decision;
+use maitred_core::decision::PredictionSource;
 use maitred_core::request::{Failure, Usage};
 use maitred_wire::answer;
 use std::future::poll_fn;
@@ -190,7 +191,7 @@ impl Try<'_> {
             };
             guest.sent();
             let no_body = self.call.parts.method == Method::HEAD;
-            let exchange = conn.exchange(self.request(body), body, no_body);
+            let exchange = conn.exchange(self.request(guest, body), body, no_body);
             let error = match within(guest, deadlines, exchange).await {
                 Ok(Ok(head)) => return Ok((conn, head)),
                 Ok(Err(error)) => error,
@@ -244,12 +245,19 @@ impl Try<'_> {
             traceparent: &call.traceparent,
             body_length: sends_length.then_some(body.len()),
             pass_credentials: self.upstream.pass_credentials,
+            rank: None,
         }
     }
 
-    fn request(&self, body: &Bytes) -> Vec<u8> {
+    fn request(&self, guest: &Guest, body: &Bytes) -> Vec<u8> {
+        let told = guest.decision().map(|decision| &decision.belief);
+        let told = told.filter(|belief| belief.source == PredictionSource::Observed);
+        let out = Outbound {
+            rank: told.and_then(|belief| self.upstream.takes_rank(belief.rank?)),
+            ..self.outbound(body)
+        };
         request_head(
-            &self.outbound(body),
+            &out,
             &self.upstream.authority,
             &self.upstream.url.base_path,
             self.upstream.authorization.as_ref(),

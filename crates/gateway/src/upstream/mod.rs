@@ -46,6 +46,8 @@ pub struct Upstream {
     pub(crate) pass_credentials: bool,
     /// How many bands there are, where it is told a request's own; None: it is not.
     bands: Option<u16>,
+    /// How many ranks it has, where requests may name one; 0: they may not.
+    ranks: u16,
     /// What it is, as soon as that is known.
     engine: RwLock<Option<EngineKind>>,
     settings: IdleSettings,
@@ -91,6 +93,11 @@ impl Upstream {
             authorization,
             pass_credentials,
             bands: None,
+            ranks: settings
+                .kv_events
+                .as_ref()
+                .filter(|events| events.rank_header)
+                .map_or(0, |events| events.ranks),
             engine: RwLock::new(settings.engine.set()),
             listed: RwLock::new(settings.models.clone()),
             settings: idle,
@@ -115,6 +122,12 @@ impl Upstream {
     pub(crate) fn priority(&self, band: u16) -> Option<u16> {
         let bands = self.bands?;
         (*self.engine.read())?.priority(band, bands)
+    }
+
+    /// That rank, where a request may ask for it. A number beyond the configured ones is none of this
+    /// engine's: it would refuse the request.
+    pub(crate) fn takes_rank(&self, rank: u32) -> Option<u32> {
+        (rank < u32::from(self.ranks)).then_some(rank)
     }
 
     /// The same as a worker that pulls.

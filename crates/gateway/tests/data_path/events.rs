@@ -3,10 +3,11 @@
 use super::{at_rest, attempts, client, room, soon};
 use maitred_core::place::PolicyConfig;
 use maitred_gateway::Running;
-use maitred_gateway::config::{Isolation, Secret};
+use maitred_gateway::config::{Config, Isolation, KvEventsSettings, Secret};
 use maitred_gateway::kv::{Belief, KvSink, Source};
 use maitred_tests::{Script, Worker, json_answer};
 use maitred_wire::kv::decode;
+use maitred_zmtp::Endpoint;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,11 +81,15 @@ struct Told {
     running: Running,
     belief: Belief,
     asked: u32,
-    _workers: Vec<Worker>,
+    workers: Vec<Worker>,
 }
 
 impl Told {
     async fn new(count: usize) -> Self {
+        Self::with(count, |_| {}).await
+    }
+
+    async fn with(count: usize, set: impl FnOnce(&mut Config)) -> Self {
         let mut workers = Vec::new();
         for _ in 0..count {
             workers.push(Worker::start(json_answer(400, "{}")).await);
@@ -92,6 +97,7 @@ impl Told {
         let all: Vec<&Worker> = workers.iter().collect();
         let running = room(&all, |config| {
             config.pools[0].core.policy = PolicyConfig::named("least_load").unwrap();
+            set(config);
         })
         .await;
         let pool = Arc::clone(&running.gateway.pools[0]);
@@ -102,7 +108,7 @@ impl Told {
             running,
             belief: Belief::new(driver, Box::new(seeds)),
             asked: 0,
-            _workers: workers,
+            workers,
         }
     }
 
@@ -390,4 +396,40 @@ async fn each_rank_holds_its_own() {
     assert_eq!(told.held(60).await, 16, "that of no rank");
     told.tell(0, None, &cleared);
     assert_eq!(told.held(60).await, 0);
+}
+
+/// One rank held the beginning, and the engine computed it again on another.
+#[tokio::test]
+async fn a_request_names_the_rank_that_holds_its_beginning_where_the_engine_takes_that() {
+    for asks in [true, false] {
+        let mut told = Told::with(1, |config| {
+            // Nobody publishes there: what is told here is all.
+            let mut events = KvEventsSettings::at(Endpoint::parse("tcp://127.0.0.1:1").unwrap());
+            (events.ranks, events.rank_header) = (2, asks);
+            config.pools[0].workers[0].kv_events = Some(events);
+        })
+        .await;
+        let named = |told: &Told| {
+            let head = told.workers[0].last().head;
+            head.header("x-data-parallel-rank").map(str::to_owned)
+        };
+        told.held(60).await;
+        assert_eq!(named(&told), None, "nobody holds it");
+        told.tell(0, Some(0), &[stored(&[11], 0, 16, None)]);
+        told.tell(0, Some(1), &[stored(&[11, 12], 0, 16, None)]);
+        told.held(60).await;
+        assert_eq!(named(&told), asks.then(|| "1".to_owned()));
+        let cleared = [json!({"type": "AllBlocksCleared"})];
+        told.tell(0, Some(1), &cleared);
+        told.held(60).await;
+        assert_eq!(named(&told), asks.then(|| "0".to_owned()));
+        // No rank, and one that is not this engine's.
+        told.tell(0, Some(0), &cleared);
+        told.tell(0, None, &[stored(&[11], 0, 16, None)]);
+        told.held(60).await;
+        assert_eq!(named(&told), None);
+        told.tell(0, Some(2), &[stored(&[11, 12], 0, 16, None)]);
+        told.held(60).await;
+        assert_eq!(named(&told), None);
+    }
 }
