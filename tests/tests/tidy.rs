@@ -284,3 +284,44 @@ fn no_path_of_one_machine() {
     }
     assert_none("paths of one machine", &found);
 }
+
+/// What the documents name is there: each name in a table of metrics is one that is registered.
+#[test]
+fn documented_metrics_are_registered() {
+    let sources: String = files()
+        .iter()
+        .filter(|path| path.to_string_lossy().contains("gateway/src/metrics/"))
+        .map(|path| read(path))
+        .collect();
+    // The library adds the unit and `_total`.
+    let registered = |name: &str| {
+        let bare = name.strip_suffix("_total").unwrap_or(name);
+        let unit = bare.strip_suffix("_seconds").unwrap_or(bare);
+        [name, bare, unit]
+            .iter()
+            .any(|form| sources.contains(&format!("\"{form}\"")))
+    };
+    let (mut seen, mut found) = (0, Vec::new());
+    for path in files() {
+        let text = match path.extension() {
+            Some(kind) if kind == "md" => read(&path),
+            _ => continue,
+        };
+        for table in text
+            .split("\n\n")
+            .filter(|t| t.starts_with("| `maitred_` |"))
+        {
+            for row in table.lines().skip(2) {
+                let names = row.split('|').nth(1).unwrap_or_default().split('`');
+                for name in names.skip(1).step_by(2) {
+                    seen += 1;
+                    if !registered(name.split('{').next().unwrap_or_default()) {
+                        found.push(format!("{}: {name}", shown(&path)));
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen > 10, "{seen} names were read");
+    assert_none("metrics that nobody registers", &found);
+}

@@ -77,6 +77,14 @@ fn the_digest_tells_templates_and_tokens_apart() {
 }
 
 #[test]
+fn every_reason_to_stay_on_bytes_is_documented() {
+    let documents = include_str!("../../../../docs/identity.md");
+    for reason in Fallback::REASONS {
+        assert!(documents.contains(&format!("`{reason}`")), "{reason}");
+    }
+}
+
+#[test]
 fn faults_of_files_are_named() {
     let broken = load(&json!({"chat_template": "{% if %}"}), &[])
         .err()

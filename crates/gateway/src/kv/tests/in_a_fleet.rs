@@ -101,3 +101,41 @@ async fn without_a_models_name_the_workers_list_tells_it() {
     assert_eq!(room.fleet.kv_counts("p", &name).unwrap().events, 2);
     assert_eq!(room.fleet.kv_model("p", &name).as_deref(), Some("base"));
 }
+
+/// A worker's removal waited for its events, and the next worker for the removal.
+#[tokio::test]
+async fn a_worker_that_floods_is_removed_at_once_and_keeps_nobody_waiting() {
+    let room = Room::new(Some("m"));
+    let (loud, flood) = (Worker::ready(&["m"]).await, Engine::new().await);
+    let name = room.add(&loud, &flood).name;
+    let mut peer = flood.subscriber().await;
+    let flooding = tokio::spawn(async move {
+        for seq in 0_u64.. {
+            let payload = message(seq % 100, 1.0);
+            let frames: [&[u8]; 3] = [b"t", &seq.to_be_bytes(), &payload];
+            if peer.send(&frames).await.is_err() {
+                break;
+            }
+        }
+    });
+    let some = || (room.view().observed_blocks > 0).then_some(());
+    until("some of the flood", some).await;
+    assert!(!flooding.is_finished());
+    room.fleet.remove(&room.pool, &name).unwrap();
+    assert!(room.pool.views().is_empty(), "it is gone while it floods");
+    let (next, engine) = (Worker::ready(&["m"]).await, Engine::new().await);
+    room.add(&next, &engine);
+    let mut peer = engine.subscriber().await;
+    for seq in 0..3 {
+        publish(&mut peer, b"t", seq, &message(seq, 1.0)).await;
+    }
+    // Of its own three alone, whatever was under way of the other's.
+    room.holds(3).await;
+    // Nobody listens to the flood any more.
+    tokio::time::timeout(super::SOON, flooding)
+        .await
+        .unwrap()
+        .unwrap();
+    room.holds(3).await;
+    room.pool.driver.read(|s| s.check()).unwrap();
+}
