@@ -1,10 +1,10 @@
 //! `maitred explain`: one request's story, from a running gateway or from record files.
 
-use maitred_records::{AttemptRecord, Records, record_files, story};
+use maitred_records::{AttemptRecord, Records, expand, story};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,8 +58,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 fn search(args: &Args) -> Result<(String, Value), String> {
     let mut found: Vec<Arc<AttemptRecord>> = Vec::new();
-    for file in files(&args.records)? {
-        let records = Records::open(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    for file in expand(&args.records).map_err(|error| error.to_string())? {
+        let records = Records::open(&file).map_err(|error| error.to_string())?;
         found.extend(
             records
                 .filter(|record| record.request_id.as_str() == args.id)
@@ -75,22 +75,6 @@ fn search(args: &Args) -> Result<(String, Value), String> {
         .filter_map(|record| serde_json::to_value(&**record).ok())
         .collect();
     Ok((story(&found), Value::from(shown)))
-}
-
-fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
-    let mut files = Vec::new();
-    for path in paths {
-        if path.is_dir() {
-            let inside = record_files(path).map_err(|e| format!("{}: {e}", path.display()))?;
-            if inside.is_empty() {
-                return Err(format!("{}: no record files in it", path.display()));
-            }
-            files.extend(inside);
-        } else {
-            files.push(Path::to_owned(path));
-        }
-    }
-    Ok(files)
 }
 
 fn ask(args: &Args) -> Result<(String, Value), String> {

@@ -1,12 +1,12 @@
 //! `maitred fit`: the engine model's constants from records of a real engine.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use maitred_enginesim::model;
 use maitred_lab::fit::{Errors, Fit, Sample, fit};
-use maitred_records::{Records, record_files};
+use maitred_records::{Records, expand};
 
 /// Find the engine model's constants in attempt records, and say how far off they are on records that were held out.
 #[derive(Debug, clap::Args)]
@@ -41,9 +41,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 fn found(args: &Args) -> Result<String, String> {
     let (mut samples, mut read, mut unreadable) = (Vec::new(), 0_u64, 0);
-    for path in files(&args.records)? {
-        let mut records =
-            Records::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    for path in expand(&args.records).map_err(|error| error.to_string())? {
+        let mut records = Records::open(&path).map_err(|error| error.to_string())?;
         for record in records.by_ref() {
             if args
                 .pool
@@ -71,19 +70,6 @@ fn found(args: &Args) -> Result<String, String> {
         samples.len(),
         shown(&fit, args.batch_tokens)
     ))
-}
-
-fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
-    let mut files = Vec::new();
-    for path in paths {
-        if path.is_dir() {
-            let told = |error| format!("{}: {error}", path.display());
-            files.extend(record_files(Path::new(path)).map_err(told)?);
-        } else {
-            files.push(path.clone());
-        }
-    }
-    Ok(files)
 }
 
 fn shown(fit: &Fit, batch_tokens: usize) -> String {

@@ -7,6 +7,7 @@ mod engine;
 mod explain;
 mod fit;
 mod hash_key;
+mod report;
 mod serve;
 mod simulate;
 mod trace;
@@ -41,6 +42,7 @@ enum Command {
     Simulate(Box<simulate::Args>),
     Trace(trace::Args),
     Fit(fit::Args),
+    Report(report::Args),
     HashKey(hash_key::Args),
 }
 
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(*args),
         Command::Trace(args) => trace::run(args),
         Command::Fit(args) => fit::run(args),
+        Command::Report(args) => report::run(args),
         Command::HashKey(args) => hash_key::run(args),
     }
 }

@@ -74,6 +74,45 @@ fn serve_refuses_wrong_flags_by_name() {
     assert!(words.contains("--policy: unknown policy `sesion`; did you mean `session`?"));
 }
 
+/// Two record files, one of them cut off in its last line.
+#[test]
+fn report_counts_what_it_cannot_read_and_writes_a_page() {
+    let record = maitred_records::AttemptRecord {
+        request_id: "one".into(),
+        attempt: 1,
+        prompt_tokens: Some(100),
+        cached_tokens: Some(60),
+        misses: Some(maitred_records::MissRecord {
+            evicted: 40,
+            ..Default::default()
+        }),
+        outcome: maitred_records::Outcome::Served,
+        ..maitred_records::AttemptRecord::default()
+    };
+    let line = serde_json::to_string(&record).unwrap();
+    let whole = Scratch::new("whole.jsonl", &format!("{line}\n"));
+    let half = line.len() / 2;
+    let other = line.replace("\"one\"", "\"two\"");
+    let cut = Scratch::new("cut.jsonl", &format!("{other}\n\n{}", &line[..half]));
+    let html = Scratch::new("page.html", "");
+    let arguments = ["report", whole.path(), cut.path(), "--html", html.path()];
+    let output = maitred(&arguments);
+    assert!(output.status.success(), "{}", err(&output));
+    let told = out(&output);
+    assert!(told.contains("1 lines are no records"), "{told}");
+    assert!(told.contains(&format!("{}:3: EOF", cut.path())), "{told}");
+    assert!(told.contains("2 records, 0 duplicates left out"), "{told}");
+    let page = std::fs::read_to_string(html.path()).unwrap();
+    assert!(page.contains("evicted 40.0 %, 80 tokens"));
+    let output = maitred(&["report", whole.path(), cut.path(), "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    assert_eq!(told["unreadable_lines"], 1);
+    assert_eq!(told["review"]["all"]["causes"]["evicted"], 80);
+    let output = maitred(&["report", "nowhere.jsonl"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("nowhere.jsonl"), "{}", err(&output));
+}
+
 #[test]
 fn explain_reads_record_files() {
     let record = maitred_records::AttemptRecord {

@@ -17,6 +17,6 @@ pub use attempt::{
     opt_hex_u64,
 };
 pub use name::Name;
-pub use read::{Records, record_files};
+pub use read::{BAD_LINES_MAX, BadLine, ReadError, Records, expand, record_files};
 pub use sink::{RecordSink, SinkCounts, SinkError, SinkSettings};
 pub use story::story;

@@ -21,8 +21,8 @@ pub use prepared::{Prepared, offered_load};
 pub use slo::Slo;
 pub use spread::Spread;
 pub use sums::{FirstTurns, Quantiles, Sums};
-pub(crate) use table::lines;
 pub use table::{LEGEND, rows, table};
+pub(crate) use table::{aligned, lines};
 pub use timeline::Timeline;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

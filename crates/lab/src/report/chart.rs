@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::escaped;
+use super::frame::escaped;
 use crate::grid::Spread;
 
 const WIDTH: f64 = 480.0;

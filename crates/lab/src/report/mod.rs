@@ -1,6 +1,7 @@
 //! A page that a person would rather look at than read: self-contained, no script, nothing from the network.
 
 mod chart;
+pub(crate) mod frame;
 mod heat;
 #[cfg(test)]
 mod tests;
@@ -9,6 +10,7 @@ use std::fmt::Write as _;
 
 use crate::grid::{Cell, Spread, Sums, rows};
 use chart::{Bars, Lines};
+use frame::escaped;
 
 type Metric = (&'static str, &'static str, fn(&Sums) -> Option<f64>);
 
@@ -47,25 +49,6 @@ const METRICS: &[Metric] = &[
 /// The metric that has a ceiling.
 const REUSE: usize = 3;
 
-const STYLE: &str = "
-:root{color-scheme:light dark;--ink:#1d2430;--soft:#667084;--rule:#d9dee7;--paper:#fff;--card:#f6f8fb}
-@media(prefers-color-scheme:dark){:root{--ink:#e6eaf2;--soft:#98a2b8;--rule:#333c4d;--paper:#12161e;--card:#191f2a}}
-body{margin:0 auto;max-width:70rem;padding:1.5rem 1rem 3rem;background:var(--paper);color:var(--ink);
-font:15px/1.5 system-ui,sans-serif}
-h1{font-size:1.5rem;margin:0 0 .25rem}h2{font-size:1rem;margin:0}p{margin:.25rem 0;color:var(--soft)}
-code{font-size:.85em;overflow-wrap:anywhere}
-.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem;margin:1.5rem 0}
-figure{margin:0;padding:1rem;background:var(--card);border-radius:.6rem}
-svg{display:block;width:100%;height:auto;overflow:visible}
-text{fill:var(--soft);font-size:12px}text.name{fill:var(--ink)}
-.rule{stroke:var(--rule);stroke-width:1}.most{stroke:var(--soft);stroke-width:1.5;stroke-dasharray:4 3}
-.series path{fill:none;stroke-width:2}svg:has(.series:hover) .series:not(:hover){opacity:.15}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;white-space:nowrap}
-th,td{padding:.3rem .6rem;text-align:right;border-bottom:1px solid var(--rule)}
-th{position:sticky;top:0;background:var(--paper)}
-td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}
-";
-
 /// The page. `what` is what was played, `command` how to play it again.
 #[must_use]
 pub fn page(what: &str, command: &str, cells: &[Cell]) -> String {
@@ -75,10 +58,9 @@ pub fn page(what: &str, command: &str, cells: &[Cell]) -> String {
     // A string takes all that is written.
     let _ = write!(
         page,
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
-         <title>maitred simulate: {what}</title><style>{STYLE}</style>\
-         <h1>{what}</h1><p>{} policies at {} loads, {seeds} seeds each; simulated: virtual time, the real scheduler, \
+        "{}<h1>{what}</h1><p>{} policies at {} loads, {seeds} seeds each; simulated: virtual time, the real scheduler, \
          modelled engines.</p><p><code>{command}</code></p><div class=grid>",
+        frame::head(&format!("maitred simulate: {what}")),
         names(&rows).len(),
         loads(&rows).len(),
         what = escaped(what),
@@ -96,12 +78,6 @@ pub fn page(what: &str, command: &str, cells: &[Cell]) -> String {
     page.push_str(&table(&rows));
     page.push_str("</html>\n");
     page
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('"', "&quot;")
 }
 
 fn name(cell: &Cell) -> String {
@@ -199,18 +175,9 @@ fn timelines(rows: &[&[Cell]]) -> String {
 
 fn table(rows: &[&[Cell]]) -> String {
     let text = crate::grid::lines(rows);
-    let mut html = String::from("<div class=scroll><table>");
-    for (place, line) in text.iter().enumerate() {
-        let tag = if place == 0 { "th" } else { "td" };
-        html.push_str("<tr>");
-        for cell in line {
-            let _ = write!(html, "<{tag}>{}", escaped(cell));
-        }
-    }
-    let _ = write!(
-        html,
-        "</table></div><pre>{}</pre>",
+    format!(
+        "{}<pre>{}</pre>",
+        frame::table(&text),
         escaped(crate::grid::LEGEND)
-    );
-    html
+    )
 }
