@@ -209,7 +209,7 @@ fn a_hundred_thousand_prompts_fit_the_default_bound() {
     );
 }
 
-/// Field fault B44: memory climbs with the churn of workers.
+/// Memory climbs with the churn of workers.
 #[test]
 fn workers_that_come_and_go_leave_nothing() {
     let mut index = Index::new(ROOMY);

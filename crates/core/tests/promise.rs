@@ -49,7 +49,7 @@ proptest! {
         steps in steps(),
         share in prop_oneof![Just(0.2), 0.05..0.9_f64],
     ) {
-        play(&steps, share, false);
+        play(&steps, share, "least_load");
     }
 
     #[test]
@@ -57,12 +57,22 @@ proptest! {
         steps in steps(),
         share in prop_oneof![Just(0.2), 0.05..0.9_f64],
     ) {
-        play(&steps, share, true);
+        play(&steps, share, "pin");
+    }
+
+    /// Whoever places: those that leave a loaded home, and those that weigh a wait in seconds.
+    #[test]
+    fn no_line_gets_more_than_its_share_and_one_request_whoever_places(
+        steps in steps(),
+        share in prop_oneof![Just(0.2), 0.05..0.9_f64],
+        placement in prop_oneof![Just("session"), Just("adaptive"), Just("soft_affinity")],
+    ) {
+        play(&steps, share, placement);
     }
 }
 
-fn play(steps: &[Step], share: f64, holds: bool) {
-    let mut hall = Hall::new(share, holds);
+fn play(steps: &[Step], share: f64, placement: &str) {
+    let mut hall = Hall::new(share, placement);
     for step in steps {
         hall.take(step);
     }

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod history;
 mod options;
 
 use crate::{Context, Identified, Scope, identify, scope};

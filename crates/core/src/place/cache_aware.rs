@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_miss_is_a_load_decision() {
-        // B25, whatever the size of anybody's index.
+        // Whatever the size of anybody's index.
         assert_eq!(ask(&[50, 0], &[0, 0]), (1, Reason::LeastLoad));
     }
 

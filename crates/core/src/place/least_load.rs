@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn long_prompts_weigh_more_than_many_short_ones() {
-        // B32: 3 x 120k tokens against 10 x 500, both while they prefill and once they decode.
+        // 3 x 120k tokens against 10 x 500, both while they prefill and once they decode.
         for prefilled in [false, true] {
             let mut heavy = candidate(0);
             heavy.running = 3;

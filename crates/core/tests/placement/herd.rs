@@ -165,7 +165,7 @@ fn one_shots_without_a_key_use_every_worker() {
 
 #[test]
 fn a_burst_is_counted_as_it_is_placed() {
-    // B34: heads are late, nothing is accepted yet.
+    // Heads are late, nothing is accepted yet.
     for policy in [
         "least_load",
         "round_robin",
@@ -185,7 +185,6 @@ fn a_burst_is_counted_as_it_is_placed() {
 
 #[test]
 fn unrelated_first_turns_go_round() {
-    // B28.
     for policy in ["least_load", "soft_affinity", "cache_aware", "pin"] {
         let mut pool = Pool::new(4, policy, None);
         let mut counts = vec![0_u32; 4];
@@ -199,7 +198,7 @@ fn unrelated_first_turns_go_round() {
 
 #[test]
 fn replicas_agree_without_talking() {
-    // B46, in the order in which the chats began.
+    // In the order in which the chats began.
     let chat =
         |session: u64, turn: u32| turn_of(session, turn, chain(&[(session, 20 * turn as usize)]));
     let mut one = Pool::new(4, "session", None);

@@ -62,7 +62,7 @@ fn known_sessions_stay_when_a_worker_joins_and_only_the_lost_ones_move() {
 
 #[test]
 fn fresh_routers_agree() {
-    // B46: chats through one router, continued through another that has learned nothing.
+    // Chats through one router, continued through another that has learned nothing.
     let mut same = 0;
     for fleet in 0..20_u64 {
         let mut one = Room::named(4, "session", 1);
@@ -121,7 +121,6 @@ fn sessions_spread_evenly() {
 
 #[test]
 fn a_session_that_left_its_home_does_not_bounce_back() {
-    // B41.
     let mut room = Room::named(2, "session", 4);
     let home = room.visit(&chat(1, 1)).worker.slot as usize;
     let other = 1 - home;
@@ -158,7 +157,7 @@ fn a_session_that_escaped_load_does_not_bounce_back() {
 
 #[test]
 fn a_chat_without_ids_stays_on_one_worker() {
-    // B37 and B38: the key is the opening's, whatever the request ids are.
+    // The key is the opening's, whatever the request ids are.
     for name in [
         "adaptive",
         "session",
@@ -185,7 +184,7 @@ fn a_chat_without_ids_stays_on_one_worker() {
 
 #[test]
 fn a_harness_that_changes_its_key_is_recognised() {
-    // B163: turns 1 to 3 with one key, 4 to 6 continue the same messages with another.
+    // Turns 1 to 3 with one key, 4 to 6 continue the same messages with another.
     for harness in 0..60 {
         let policy = if harness < 30 { "session" } else { "adaptive" };
         let mut room = Room::named(4, policy, 6);

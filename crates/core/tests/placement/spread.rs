@@ -22,7 +22,7 @@ const BY_LOAD: [&str; 11] = [
 
 #[test]
 fn a_miss_goes_to_the_idle_worker_whatever_it_remembers() {
-    // B25: W1 has 50 in flight and a small index, W2 is idle and remembers much.
+    // W1 has 50 in flight and a small index, W2 is idle and remembers much.
     for name in BY_LOAD.iter().chain(&["power_of_two"]) {
         let mut room = Room::named(2, name, 1);
         room.workers[0].running = 50;
@@ -37,7 +37,6 @@ fn a_miss_goes_to_the_idle_worker_whatever_it_remembers() {
 
 #[test]
 fn unrelated_first_turns_one_at_a_time_go_round() {
-    // B28.
     for name in BY_LOAD {
         for seed in 0..8 {
             let mut room = Room::named(4, name, seed);
@@ -53,7 +52,7 @@ fn unrelated_first_turns_one_at_a_time_go_round() {
 
 #[test]
 fn bursts_are_counted_as_they_are_placed() {
-    // B34 and B31: nothing has answered yet, nothing was scraped.
+    // Nothing has answered yet, nothing was scraped.
     for (n, requests) in [(4, 16), (8, 64)] {
         for name in BY_LOAD.iter().chain(&["round_robin"]) {
             let mut room = Room::named(n, name, 3);
@@ -83,7 +82,7 @@ fn bursts_are_counted_as_they_are_placed() {
 
 #[test]
 fn a_popular_key_spreads_and_nobody_passes_the_bound() {
-    // B35: 200 workers, 25 percent of the requests share a key, 0 to 400 in flight.
+    // 200 workers, 25 percent of the requests share a key, 0 to 400 in flight.
     for name in ["session", "chwbl"] {
         for shared_source_is_content in [false, true] {
             let mut room = Room::named(200, name, 5);
@@ -120,7 +119,7 @@ fn a_bound_of_one_still_finds_a_place_for_everyone() {
 
 #[test]
 fn independent_prompts_divide_evenly() {
-    // B47: 5 workers, 512 concurrent unique prompts: each 15 to 25 percent.
+    // 5 workers, 512 concurrent unique prompts: each 15 to 25 percent.
     for name in PolicyConfig::NAMES {
         let mut room = Room::named(5, name, 17);
         for prompt in 0..512 {

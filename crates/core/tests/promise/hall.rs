@@ -60,7 +60,8 @@ const SLOTS: u32 = 2;
 const HOLD_MAX: Duration = Duration::from_secs(2);
 
 impl Hall {
-    pub(crate) fn new(share: f64, holds: bool) -> Self {
+    /// `placement` may hold where it is not `least_load`.
+    pub(crate) fn new(share: f64, placement: &str) -> Self {
         let mut fairness = FairnessConfig::default();
         let number = OptionValue::Number;
         if share < 0.2 {
@@ -73,10 +74,9 @@ impl Hall {
         // The door is another matter.
         let late = number(86_400.0);
         fairness.set("start_within_seconds", late).unwrap();
-        let mut policy = PolicyConfig::named(if holds { "pin" } else { "least_load" }).unwrap();
-        if holds {
-            policy.set("hold_seconds", number(60.0)).unwrap();
-        }
+        let mut policy = PolicyConfig::named(placement).unwrap();
+        // As long as the pool lets them.
+        let _ = policy.set("hold_seconds", number(60.0));
         let mut config = PoolConfig {
             fairness,
             policy,
@@ -92,7 +92,7 @@ impl Hall {
             scheduler: Scheduler::new(config, 1).unwrap(),
             now: Nanos(0),
             share,
-            holds,
+            holds: placement != "least_load",
             next: 0,
             live: BTreeMap::new(),
             workers: Vec::new(),
@@ -208,7 +208,7 @@ impl Hall {
             flow: session.map(|s| FlowKey(tenant * 100 + s)),
             session: session.map(|s| SessionKey(tenant * 100 + s)),
             session_source: KeySource::Header,
-            opening: None,
+            opening: session.map(|s| SessionKey(tenant * 100 + s)),
             scenario: None,
             leading: None,
             previous_response: None,

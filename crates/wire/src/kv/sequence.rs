@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_named_and_asked_for() {
-        // B113: 1, 2, 5.
+        // 1, 2, 5.
         let mut tracker = Tracker::default();
         assert_eq!(tracker.on_live(1, 1.0), OnLive::Gap { from: 0, to: 0 });
         assert_eq!(tracker.give_up(1), 1);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_lower_live_number_is_a_new_life() {
-        // B115: live 100, 101, then 0.
+        // Live 100, 101, then 0.
         let mut tracker = Tracker::default();
         tracker.give_up(100);
         assert_eq!(tracker.on_live(100, 1.0), OnLive::Apply);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn replay_and_live_overlap_without_doubles() {
-        // B115: a replay of 1..=50 while 40..=60 arrive live.
+        // A replay of 1..=50 while 40..=60 arrive live.
         let mut tracker = Tracker::default();
         let mut applied = Vec::new();
         assert_eq!(tracker.on_live(40, 40.0), OnLive::Gap { from: 0, to: 39 });

@@ -51,7 +51,7 @@ fn over_the_request_bound_it_goes_on_in_order() {
 
 #[test]
 fn long_prefill_counts_like_many_requests() {
-    // B32: W1 has 3 x 120k tokens, W2 10 x 500; a new 2k request that hashes to W1 goes to W2.
+    // W1 has 3 x 120k tokens, W2 10 x 500; a new 2k request that hashes to W1 goes to W2.
     let (mut table, order) = table(2, 3, 1);
     table.prompt_tokens = 2_000;
     let heavy = &mut table.candidates[order[0]];
@@ -109,7 +109,7 @@ fn a_home_with_tokens_far_above_the_others_is_left() {
 
 #[test]
 fn a_short_conversation_leaves_sooner_than_a_long_one() {
-    // B29: five wait at home, the other is idle.
+    // Five wait at home, the other is idle.
     let (mut table, order) = table(2, 11, 3);
     table.home = table.home_on(order[0], 5);
     table.candidates[order[0]].running = 5;
@@ -200,7 +200,7 @@ fn a_first_turn_of_a_named_session_keeps_the_tight_bound() {
 
 #[test]
 fn a_conversation_is_recognised_by_what_is_cached() {
-    // B163: a new key, the old content. B43: home restarted, another holds half.
+    // A new key, the old content. Home restarted, another holds half.
     for home in [None, Some(0)] {
         let (mut table, order) = table(4, 77, 5);
         table.home = home.and_then(|i: usize| table.home_on(order[i], 5));

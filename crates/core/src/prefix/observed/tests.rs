@@ -1,4 +1,4 @@
-//! Field faults of KV events, one test each, with values computed by hand.
+//! What KV events were misread for, one test each, with values computed by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
@@ -77,7 +77,7 @@ impl Observed {
 }
 
 #[test]
-fn b116_an_orphan_never_matches_before_its_parent_shows_up() {
+fn an_orphan_never_matches_before_its_parent_shows_up() {
     let mut known = observed();
     known.store(W1, blocks(1, 1));
     assert_eq!((known.leading(W1), known.parked()), (0, 1));
@@ -107,7 +107,7 @@ fn parked_blocks_are_bounded_and_the_oldest_give_way() {
 }
 
 #[test]
-fn b118_removing_what_is_not_there_changes_nothing() {
+fn removing_what_is_not_there_changes_nothing() {
     let mut known = observed();
     known.store(W1, blocks(0, 2));
     known.remove(W1, removed(&[102, 999, 101]));
@@ -118,7 +118,7 @@ fn b118_removing_what_is_not_there_changes_nothing() {
 }
 
 #[test]
-fn b119_copies_count_only_where_the_engine_counts_them() {
+fn copies_count_only_where_the_engine_counts_them() {
     let with = |remaining: &[u32]| Removed {
         remaining: remaining.to_vec(),
         ..removed(&[101])
@@ -136,7 +136,7 @@ fn b119_copies_count_only_where_the_engine_counts_them() {
 }
 
 #[test]
-fn b121_each_engine_has_its_own_block_size() {
+fn each_engine_has_its_own_block_size() {
     let prompt = tokens(100);
     let whole = |size: u32| Stored {
         hashes: (1..=u64::from(100 / size)).collect(),
@@ -163,7 +163,7 @@ fn b121_each_engine_has_its_own_block_size() {
 }
 
 #[test]
-fn b122_only_the_main_group_decides() {
+fn only_the_main_group_decides() {
     let other = |mut stored: Stored| {
         stored.group = Group::Other;
         stored
@@ -180,7 +180,7 @@ fn b122_only_the_main_group_decides() {
 }
 
 #[test]
-fn b124_other_pictures_are_other_chains() {
+fn other_pictures_are_other_chains() {
     // Two blocks of text, then one with a picture: equal tokens, other keys.
     let picture = |name: u64, key: u64| Stored {
         hashes: vec![101, 102, name],
@@ -204,7 +204,7 @@ fn b124_other_pictures_are_other_chains() {
 }
 
 #[test]
-fn b125_each_rank_is_an_owner_of_its_own() {
+fn each_rank_is_an_owner_of_its_own() {
     let mut known = observed();
     for (rank, count) in [(None, 1), (Some(0), 2), (Some(1), 3)] {
         known.tell(W1, rank, [KvEvent::Stored(blocks(0, count))]);
@@ -321,7 +321,7 @@ fn what_contradicts_itself_is_counted_and_nothing_else() {
 }
 
 #[test]
-fn b44_workers_that_come_and_go_leave_nothing() {
+fn workers_that_come_and_go_leave_nothing() {
     let mut known = observed();
     for worker in 0..200 {
         known.store(worker, blocks(0, 60));

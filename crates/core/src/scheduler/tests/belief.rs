@@ -37,7 +37,6 @@ fn a_dispatch_predicts_residency_and_the_lease_counts_what_is_new() {
 
 #[test]
 fn a_session_settles_only_after_acceptance() {
-    // B41.
     let mut table = Table::new(config(), 2, Seats::default());
     table.always(0, Duration::ZERO);
     table.seat(long_guest(1, 7, 40));
@@ -105,7 +104,7 @@ fn a_miss_of_what_was_predicted_cuts_what_followed_there() {
 
 #[test]
 fn a_restarted_worker_is_known_to_be_cold() {
-    // B43: refused, then alive.
+    // Refused, then alive.
     let mut table = warm();
     table.report(0, Report::Alive);
     table.report(0, Report::Dead { refused: true });
@@ -192,7 +191,7 @@ fn belief_is_bounded_by_the_workers_cache() {
 
 #[test]
 fn cold_prompts_go_round() {
-    // B28: one at a time, nothing shared.
+    // One at a time, nothing shared.
     let mut table = Table::new(config(), 4, Seats::default());
     let mut taken = [0_u32; 4];
     for id in 0..8 {

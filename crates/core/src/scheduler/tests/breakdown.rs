@@ -101,7 +101,6 @@ fn faults_open_the_breaker_and_one_success_closes_it() {
 
 #[test]
 fn client_errors_never_touch_the_breaker() {
-    // B80.
     let mut table = Table::new(config(), 1, Seats::default());
     for id in 0..20 {
         table.seat(guest(id));
@@ -117,7 +116,6 @@ fn client_errors_never_touch_the_breaker() {
 
 #[test]
 fn saturation_keeps_a_worker_free_for_a_second_at_most() {
-    // B82.
     let mut table = Table::new(config(), 1, Seats::default());
     for id in 0..10 {
         let start = f64::from(id as u32);
@@ -153,7 +151,6 @@ fn saturation_sends_the_request_to_another_worker() {
 
 #[test]
 fn probes_alone_never_remove_the_last_worker() {
-    // B83.
     let mut table = Table::new(config(), 2, Seats::default());
     for _ in 0..3 {
         table.report(0, Report::Dead { refused: false });
@@ -173,7 +170,6 @@ fn probes_alone_never_remove_the_last_worker() {
 
 #[test]
 fn nothing_is_sent_while_a_model_loads() {
-    // B88.
     let mut table = Table::new(config(), 0, Seats::default());
     table.add(Seats::default(), false);
     table.arrive(guest(1));

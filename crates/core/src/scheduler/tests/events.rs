@@ -154,7 +154,7 @@ fn what_the_worker_removed_is_not_predicted_back() {
 }
 
 #[test]
-fn b43_a_new_life_is_cold_and_told_once() {
+fn a_new_life_is_cold_and_told_once() {
     let mut table = table();
     table.events(0, stored(10));
     table.always(0, Duration::ZERO);

@@ -6,7 +6,6 @@ use crate::scheduler::LostResponse;
 
 #[test]
 fn a_removed_workers_releases_never_touch_its_successor() {
-    // B76.
     let mut table = Table::new(config(), 1, Seats::default());
     table.seat(guest(1));
     let removed = table.workers[0];
@@ -50,7 +49,6 @@ fn a_draining_worker_finishes_what_it_has_until_the_deadline() {
 
 #[test]
 fn many_workers_come_and_go_and_nothing_is_left() {
-    // B44.
     let mut table = Table::new(config(), 0, Seats::default());
     for round in 0..300 {
         table.add(Seats::default(), true);
@@ -88,7 +86,6 @@ fn bound(lost_response: LostResponse) -> (Table, WorkerId) {
 
 #[test]
 fn a_response_is_continued_on_the_worker_that_holds_it() {
-    // B155.
     let (mut table, holder) = bound(LostResponse::Place);
     let decision = table.seat(continuing(2));
     assert_eq!((decision.worker, decision.reason), (holder, Reason::Pinned));

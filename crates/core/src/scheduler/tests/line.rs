@@ -240,7 +240,6 @@ fn a_worker_that_does_not_list_the_model_is_no_candidate() {
 
 #[test]
 fn hundred_leave_and_the_seats_are_all_there() {
-    // B79.
     let mut table = Table::new(config(), 1, slots(4));
     for id in 0..100 {
         table.arrive(guest(id));

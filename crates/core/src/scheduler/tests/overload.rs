@@ -119,3 +119,57 @@ fn long_prompts_get_no_more_than_short_ones() {
     assert!(short > 4e6 && long > 4e6, "{served:?}");
     assert!(long / short < 1.2 && short / long < 1.2, "{served:?}");
 }
+
+/// What had to be computed again because others had the seat at home was charged to the conversation
+/// that was moved for them.
+#[test]
+fn what_is_computed_again_for_others_sake_is_not_charged() {
+    let charged = |free: usize| {
+        let pool = PoolConfig {
+            fairness: crate::line::FairnessConfig::default(),
+            ..config()
+        };
+        let mut table = Table::new(pool, 2, slots(1));
+        // 10 blocks of 16 tokens, and the one that is computed in any case; no answer.
+        let next = |id: u64| Arrival {
+            tenant: TenantId(5),
+            turn: 2,
+            prompt_tokens: Some(161),
+            max_tokens: Some(0),
+            ..long_guest(id, 9, 10)
+        };
+        table.always(0, Duration::ZERO);
+        table.settle(next(1));
+        table.finish(first(1));
+        table.settle(guest(2));
+        table.always(1, Duration::ZERO);
+        table.settle(guest(3));
+        table.scheduler.policy = PolicyConfig::LeastLoad.build();
+        for id in 4..=6 {
+            table.arrive(next(id));
+        }
+        // Slot 0 holds all but one token of it; slot 1 nothing. Either finds nothing in its cache.
+        let decision = only_dispatch(table.finish(first([2, 3][free])));
+        assert_eq!(
+            (decision.attempt, decision.worker.slot),
+            (first(4), free as u32)
+        );
+        let usage = Usage {
+            prompt_tokens: Some(161),
+            cached_tokens: Some(0),
+            output_tokens: Some(0),
+        };
+        table.send(Input::Finished {
+            attempt: decision.attempt,
+            usage,
+            served: true,
+        });
+        let view = table.scheduler.lines(table.now);
+        let mut own = view.tenants.iter().filter(|t| t.tenant == TenantId(5));
+        own.next().unwrap().served_charge
+    };
+    // Of the fourth 161, as its own worker lost them; and 1 of the fifth, which sits now.
+    assert_eq!(charged(0), 162.0);
+    // It was moved: 1 and 1.
+    assert_eq!(charged(1), 2.0);
+}
