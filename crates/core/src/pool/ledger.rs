@@ -1,6 +1,10 @@
 //! What is held on one worker, on two axes: prefill (uncached prompt tokens, until the first token)
 //! and residency (a slot and tokens, until the end).
 //!
+//! Of residency two things are bounded: slots, and uncached prompt tokens against what the KV cache
+//! holds. What was cached already may be shared by many and is counted for none, and of answers
+//! nobody knows how long they get: so what is refused a seat by this could not be held for certain.
+//!
 //! A lease is opened before the attempt is sent and closed by value, so it can be closed only once.
 //! Nothing expires, and what is given back is what was taken, so no count can go below zero.
 
@@ -30,6 +34,11 @@ impl Lease {
         }
     }
 
+    /// Uncached prompt tokens, whether they are prefilled or not.
+    pub(crate) fn computed_tokens(&self) -> u64 {
+        self.prefill_tokens
+    }
+
     /// Tokens held until the end.
     pub(crate) fn resident_tokens(&self) -> u64 {
         self.resident_tokens
@@ -52,17 +61,23 @@ pub(crate) struct Ledger {
     pub(crate) prefill_tokens: u64,
     /// Tokens of all open leases.
     pub(crate) resident_tokens: u64,
+    /// Uncached prompt tokens of all open leases: so much of the KV cache is theirs alone.
+    pub(crate) computed_tokens: u64,
 }
 
 impl Ledger {
     /// Whether a request with that many uncached tokens has a seat on both axes. One that is larger
-    /// than the prefill limit has one while no prefill is open.
+    /// than the prefill limit has one while no prefill is open, and one that is larger than the KV
+    /// cache while nothing runs: the engine is to refuse it, not we.
     pub(crate) fn fits(&self, seats: &Seats, prefill_tokens: u64) -> bool {
         let slot = seats.slots.is_none_or(|slots| self.running < slots);
         let prefill = seats.prefill_tokens.is_none_or(|most| {
             self.prefills == 0 || self.prefill_tokens.saturating_add(prefill_tokens) <= most
         });
-        slot && prefill
+        let kv = seats.kv_tokens.is_none_or(|most| {
+            self.running == 0 || self.computed_tokens.saturating_add(prefill_tokens) <= most
+        });
+        slot && prefill && kv
     }
 
     /// Takes a seat.
@@ -77,6 +92,7 @@ impl Ledger {
         self.prefills += 1;
         self.prefill_tokens += lease.prefill_tokens;
         self.resident_tokens += lease.resident_tokens;
+        self.computed_tokens += lease.prefill_tokens;
         lease
     }
 
@@ -96,6 +112,7 @@ impl Ledger {
         debug_assert!(self.running > 0 && self.resident_tokens >= lease.resident_tokens);
         self.running = self.running.saturating_sub(1);
         self.resident_tokens = self.resident_tokens.saturating_sub(lease.resident_tokens);
+        self.computed_tokens = self.computed_tokens.saturating_sub(lease.prefill_tokens);
     }
 }
 
@@ -149,5 +166,24 @@ mod tests {
         let _c = ledger.open(W, 1, 1);
         assert!(!ledger.fits(&seats, 0), "no slot left");
         assert!(ledger.fits(&Seats::default(), 1 << 50), "no limits");
+    }
+
+    #[test]
+    fn what_must_be_held_until_the_end_is_bounded_by_the_cache() {
+        let seats = Seats {
+            kv_tokens: Some(1_000),
+            ..Seats::default()
+        };
+        let mut ledger = Ledger::default();
+        assert!(ledger.fits(&seats, 5_000), "oversized, but nothing runs");
+        let mut a = ledger.open(W, 600, 5_000);
+        ledger.first_token(&mut a);
+        assert!(
+            ledger.fits(&seats, 400),
+            "its cached part and its answer do not count"
+        );
+        assert!(!ledger.fits(&seats, 401), "prefilled, and still there");
+        ledger.close(a);
+        assert_eq!(ledger, Ledger::default());
     }
 }

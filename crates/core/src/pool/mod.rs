@@ -20,7 +20,9 @@ pub struct Seats {
     /// Uncached prompt tokens dispatched and not yet answered. One request larger than this may
     /// still go to a worker on which no prefill is open.
     pub prefill_tokens: Option<u64>,
-    /// Tokens that its KV cache holds; bounds what we believe it still has.
+    /// Tokens that its KV cache holds: bounds what we believe it still has, and the uncached prompt
+    /// tokens of all requests on it. One request larger than this may go while nothing runs there.
+    /// None: as its engine says.
     pub kv_tokens: Option<u64>,
     /// Conversations whose cache it keeps, where it keeps one in each slot, as llama.cpp does.
     /// `None`: it keeps its cache by blocks, or that is not known.

@@ -89,6 +89,7 @@ impl Worker {
     pub(crate) fn seats_for(&self, prefill_tokens: u64, now: Nanos) -> bool {
         let seats = Seats {
             slots: self.seats.slots.or_else(|| self.slots_learnt(now)),
+            kv_tokens: self.seats.kv_tokens.or(self.kv_tokens),
             ..self.seats
         };
         self.polls != Some(0) && self.ledger.fits(&seats, prefill_tokens)

@@ -42,6 +42,7 @@ impl Scheduler {
                 sum.prefills += u32::from(attempt.lease.prefill_open());
                 sum.prefill_tokens += attempt.lease.prefill_tokens();
                 sum.resident_tokens += attempt.lease.resident_tokens();
+                sum.computed_tokens += attempt.lease.computed_tokens();
             }
         }
         for worker in self.fleet.iter() {

@@ -131,10 +131,11 @@ impl Model {
         } = step.clone()
         {
             let id = self.scheduler.next_worker_id();
+            let limited = slots.is_some() || prefill.is_some();
             let seats = Seats {
                 slots,
                 prefill_tokens: prefill,
-                kv_tokens: Some(400),
+                kv_tokens: Some(if limited { 400 } else { 1_000_000 }),
                 cache_slots: None,
             };
             self.staff.push(Staff {

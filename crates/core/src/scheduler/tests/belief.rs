@@ -184,6 +184,7 @@ fn belief_is_bounded_by_the_workers_cache() {
     table.report(0, Report::Gauges(gauges));
     for id in 1..4 {
         table.settle(long_guest(id, id, 30));
+        table.finish(first(id));
     }
     // 800 tokens are 3,200 bytes are 50 blocks.
     assert_eq!(table.scheduler.workers(table.now)[0].believed_blocks, 50);

@@ -374,3 +374,31 @@ fn a_learnt_limit_without_reports_lets_more_and_more_through() {
     assert_eq!(table.scheduler.workers(table.now)[0].slots_learnt, Some(5));
     only_dispatch(table.finish(first(3)));
 }
+
+/// What an engine cannot hold waited there, behind a cache that is full of others' prompts.
+#[test]
+fn no_more_is_sent_than_the_engine_says_its_cache_holds() {
+    let mut table = Table::new(config(), 1, Seats::default());
+    let gauges = crate::pool::Gauges {
+        kv_tokens: Some(1_000),
+        ..Default::default()
+    };
+    table.report(0, Report::Gauges(gauges));
+    let cold = |id: u64, tokens: u32| Arrival {
+        prompt_tokens: Some(tokens),
+        ..guest(id)
+    };
+    table.seat(cold(1, 600));
+    table.seat(cold(2, 400));
+    table.send(Input::FirstToken(first(1)));
+    assert_eq!(
+        table.arrive(cold(3, 1)),
+        [],
+        "its first token came, its prompt is still held"
+    );
+    assert_eq!(only_dispatch(table.finish(first(2))).attempt, first(3));
+    // What is larger than the cache is the engine's to refuse, once nothing else is there.
+    assert_eq!(table.arrive(cold(4, 5_000)), []);
+    table.finish(first(1));
+    assert_eq!(only_dispatch(table.finish(first(3))).attempt, first(4));
+}
