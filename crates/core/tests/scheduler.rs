@@ -8,6 +8,8 @@
 mod kv;
 #[path = "scheduler/model.rs"]
 mod model;
+#[path = "scheduler/staff.rs"]
+mod staff;
 #[path = "scheduler/step.rs"]
 mod step;
 

@@ -1,11 +1,12 @@
 //! What must be true of the scheduler, seen from outside.
 
 use crate::kv;
+use crate::staff::{AMPLE, Staff, need};
 use crate::step::{Step, report};
 use maitred_core::decision::Decision;
 use maitred_core::ids::{ModelKey, RequestId, ResponseKey, SessionKey, TenantId};
 use maitred_core::place::PolicyConfig;
-use maitred_core::pool::{Availability, FleetChange, RequestLimits, Seats, WorkerSpec};
+use maitred_core::pool::{FleetChange, Report, Seats, WorkerSpec};
 use maitred_core::request::{Failure, Identity, KeySource, Usage};
 use maitred_core::scheduler::{LostResponse, PoolConfig};
 use maitred_core::{Arrival, AttemptId, Effect, Input, Nanos, Scheduler, WorkerId};
@@ -24,18 +25,8 @@ struct Guest {
     plain: bool,
     tenant: u64,
     max_tokens: Option<u32>,
-}
-
-struct Staff {
-    id: WorkerId,
-    slots: Option<u32>,
-    prefill: Option<u64>,
-    draining: bool,
-    full_until: Nanos,
-    lists_all: bool,
-    /// Polls it said it has and that no dispatch took; None: it does not pull.
-    polls: Option<u32>,
-    limits: RequestLimits,
+    /// Uncached prompt tokens of the attempt that sits: they fill the worker's KV cache.
+    computed: u64,
 }
 
 pub(crate) struct Model {
@@ -135,13 +126,15 @@ impl Model {
             let seats = Seats {
                 slots,
                 prefill_tokens: prefill,
-                kv_tokens: Some(if limited { 400 } else { 1_000_000 }),
+                kv_tokens: Some(if limited { 400 } else { AMPLE }),
                 cache_slots: None,
             };
             self.staff.push(Staff {
                 id,
                 slots,
                 prefill,
+                kv: seats.kv_tokens,
+                kv_told: None,
                 draining: false,
                 full_until: Nanos(0),
                 lists_all: model.is_none(),
@@ -195,6 +188,7 @@ impl Model {
             Step::Seats(_, slots) => {
                 worker.slots = slots;
                 worker.prefill = None;
+                worker.kv = None;
                 let seats = Seats {
                     slots,
                     ..Seats::default()
@@ -214,10 +208,13 @@ impl Model {
                 worker.limits = limits.clone();
                 Input::Fleet(FleetChange::Limits(id, limits))
             }
-            Step::Report(_, kind) => Input::Report {
-                worker: id,
-                report: report(kind),
-            },
+            Step::Report(_, kind) => {
+                let report = report(kind);
+                if let Report::Gauges(gauges) = &report {
+                    worker.kv_told = gauges.kv_tokens;
+                }
+                Input::Report { worker: id, report }
+            }
             Step::Kv(_, session, from, count, kind) => kv::word(id, session, from, count, kind),
             other => panic!("{other:?}"),
         };
@@ -392,6 +389,7 @@ impl Model {
         let (attempt, worker) = (decision.attempt, decision.worker);
         let on_it = |guest: &&Guest| guest.sits.is_some_and(|(_, w)| w == worker);
         let running = self.live.values().filter(on_it).count() as u32;
+        let computed: u64 = self.live.values().filter(on_it).map(|g| g.computed).sum();
         let guest = self.live.get_mut(&attempt.request).expect("a live request");
         assert!(guest.sits.is_none(), "served twice at once");
         assert_eq!(attempt.number, guest.attempts + 1);
@@ -400,6 +398,7 @@ impl Model {
         guest.attempts = attempt.number;
         guest.tried.push(worker);
         guest.sits = Some((attempt, worker));
+        guest.computed = need(decision);
         let (plain, tenant, output) = (guest.plain, guest.tenant, guest.max_tokens.unwrap_or(0));
         let staff = self.staff.iter_mut().find(|staff| staff.id == worker);
         let staff = staff.expect("a worker of the pool");
@@ -407,23 +406,8 @@ impl Model {
             assert!(*polls > 0, "it did not ask for one");
             *polls -= 1;
         }
-        let limits = &staff.limits;
-        assert!(plain || !limits.plain_only, "not a plain one");
-        assert!(limits.tenants.is_empty() || limits.tenants.contains(&TenantId(tenant)));
-        assert!(limits.output_max.is_none_or(|most| output <= most));
-        let context = decision.prompt_tokens + output;
-        assert!(limits.context_max.is_none_or(|most| context <= most));
-        assert!(!staff.draining, "no new work on a draining worker");
-        assert!(staff.slots.is_none_or(|slots| running < slots), "no slot");
-        let chosen = &decision.candidates[0];
-        assert_eq!((chosen.worker, chosen.seat), (worker, true));
-        assert!(decision.predicted_cached_tokens <= decision.prompt_tokens);
-        assert!(decision.candidates_count as usize >= decision.candidates.len());
-        if let Some(prefill) = staff.prefill {
-            let need = decision.prompt_tokens - decision.predicted_cached_tokens;
-            let open = chosen.prefill_tokens;
-            assert!(open == 0 || open + u64::from(need) <= prefill, "no prefill");
-        }
+        staff.may_take(plain, tenant, decision, output);
+        staff.has_room(decision, running, computed);
     }
 
     fn agree(&self) {
@@ -447,13 +431,7 @@ impl Model {
         let holds = ["session", "pin", "soft_affinity"].contains(&self.policy.name());
         let free = views.iter().any(|view| {
             let staff = self.staff.iter().find(|s| s.id == view.worker).unwrap();
-            view.availability == Availability::Ready
-                && staff.slots.is_none()
-                && staff.prefill.is_none()
-                && staff.lists_all
-                && staff.polls != Some(0)
-                && staff.limits == RequestLimits::default()
-                && staff.full_until <= self.now
+            staff.takes_anything(view, self.now)
         });
         let waits = |guest: &Guest| guest.sits.is_none() && guest.anywhere && guest.attempts == 0;
         if free && !holds {
